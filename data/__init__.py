@@ -1,0 +1,1 @@
+"""Rollouts in, labelled snapshots and training rows out."""

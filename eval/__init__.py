@@ -1,0 +1,1 @@
+"""Scores, thresholds, matched trials and the verdict: may this policy speak?"""

@@ -1,0 +1,88 @@
+"""One YAML file and `key=value` overrides -> one dataclass a stage. Unknown keys and wrong types are errors that name the key.
+
+    config = load_config(SimulateConfig, Path("configs/simulate.yaml"), ["seed=3", "families=[git,sql]"])
+"""
+
+import argparse
+import dataclasses
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from pmem.errors import UserError
+
+Config = TypeVar("Config")
+
+
+def load_config(kind: type[Config], path: Path | None, overrides: list[str]) -> Config:
+    """Read `path` (may be None), lay `key=value` overrides (dotted keys reach into mappings) over it, validate into `kind`.
+
+    Raises UserError naming the file and the key.
+    """
+    values = _read_yaml(path) if path else {}
+    for override in overrides:
+        key, sign, text = override.partition("=")
+        if not sign or not key:
+            raise UserError(f"override {override!r} is not of the form key=value")
+        _set(values, key.split("."), yaml.safe_load(text))
+    return validate(kind, values, where=str(path or "command line"))
+
+
+def validate(kind: type[Config], values: dict[str, Any], *, where: str) -> Config:
+    """Validate a mapping into the dataclass `kind`; unknown keys are errors."""
+    known = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for key in values:
+        if key not in known:
+            raise UserError(f"{where}: unknown key {key!r}; known keys are {', '.join(sorted(known))}")
+    try:
+        return TypeAdapter(kind, config=None).validate_python(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise UserError(f"{where}: key {key!r}: {first['msg']} (got {first.get('input')!r})") from None
+
+
+def stage_parser(doc: str | None, default: Path) -> argparse.ArgumentParser:
+    """The command line every stage has: a YAML file and overrides."""
+    lines = (doc or "").strip().splitlines()
+    parser = argparse.ArgumentParser(description=lines[0] if lines else "", epilog="\n".join(lines[1:]),
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", type=Path, nargs="?", default=default, help=f"YAML file of this stage (default {default})")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides of single keys")
+    return parser
+
+
+def parse_stage(kind: type[Config], doc: str | None, default: Path, argv: list[str] | None = None) -> Config:
+    """Parse the command line of a stage into its config. The YAML may be left out: `python -m data.label seed=3` works."""
+    arguments = stage_parser(doc, default).parse_args(argv)
+    path, overrides = arguments.config, list(arguments.overrides)
+    if "=" in str(path) and not path.exists():
+        path, overrides = default, [str(path), *overrides]
+    if not path.exists():
+        raise UserError(f"config file {path} does not exist")
+    return load_config(kind, path, overrides)
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    except FileNotFoundError:
+        raise UserError(f"config file {path} does not exist") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: must hold a mapping of keys, not {type(values).__name__}")
+    return values
+
+
+def _set(values: dict[str, Any], keys: list[str], value: Any) -> None:
+    for key in keys[:-1]:
+        values = values.setdefault(key, {})
+        if not isinstance(values, dict):
+            raise UserError(f"override reaches into {key!r}, which is not a mapping")
+    values[keys[-1]] = value
+
+
+STRICT = ConfigDict(extra="forbid")

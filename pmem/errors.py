@@ -1,0 +1,26 @@
+"""A user's mistake is one clear sentence on standard error and exit code 2, never a traceback."""
+
+import sys
+from collections.abc import Callable
+
+
+class UserError(ValueError):
+    """Bad input. The message is one sentence that names the file, line or key, and the mend."""
+
+
+def exit_code(main: Callable[[], int | None]) -> int:
+    """Run `main` and turn a `UserError`, a full disk or a missing permission into one sentence and exit code 2."""
+    try:
+        return main() or 0
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.filename is None and error.errno is None:
+            raise
+        place = f" ({error.filename})" if error.filename else ""
+        print(f"error: {error.strerror or error}{place}; free space or choose a folder that can be written", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped; run the same command again to go on where it stood", file=sys.stderr)
+        return 130

@@ -1,0 +1,1 @@
+"""SFT, then GRPO on pivot turns."""
