@@ -1,0 +1,59 @@
+"""The two files that `train` reads: `sft.parquet` (`data.build`) and `pivots.parquet` (`data.pivots`); keys: design/files.md."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from data.tables import Row, read_rows, with_format, write_rows
+
+MESSAGES_TYPE = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+CANDIDATE_TYPE = pa.struct([
+    ("candidate_id", pa.string()),
+    ("text", pa.string()),
+    ("cited_ids", pa.list_(pa.string())),
+    ("value", pa.float64()),
+    ("std_error", pa.float64()),
+])
+SFT_SCHEMA = with_format("pmem.sft/1", [
+    pa.field("row_id", pa.string(), nullable=False),
+    pa.field("snapshot_id", pa.string(), nullable=False),
+    pa.field("split", pa.string(), nullable=False),
+    pa.field("prompt_messages", MESSAGES_TYPE, nullable=False),
+    pa.field("completion", pa.string(), nullable=False),
+    pa.field("decision", pa.string(), nullable=False),
+    pa.field("weight", pa.float64(), nullable=False),
+])
+PIVOT_SCHEMA = with_format("pmem.pivot/1", [
+    pa.field("snapshot_id", pa.string(), nullable=False),
+    pa.field("split", pa.string(), nullable=False),
+    pa.field("prompt_messages", MESSAGES_TYPE, nullable=False),
+    pa.field("value_silent", pa.float64(), nullable=False),
+    pa.field("std_error_silent", pa.float64()),
+    pa.field("candidates", pa.list_(CANDIDATE_TYPE), nullable=False),
+    pa.field("pivot_mean", pa.float64(), nullable=False),
+    pa.field("pivot_var", pa.float64(), nullable=False),
+    pa.field("policy_hash", pa.string()),
+])
+SILENCE, REMINDER = "silence", "reminder"
+"""The two values of the `decision` column."""
+
+
+def write_sft(path: Path, rows: Iterable[Row]) -> int:
+    """Write SFT rows sorted by `row_id`; returns how many."""
+    return write_rows(path, SFT_SCHEMA, rows, sort_by=["row_id"])
+
+
+def read_sft(path: Path) -> Iterator[Row]:
+    """Yield SFT rows: `prompt_messages` is a list of {role, content}, `completion` the canonical envelope. Raises UserError."""
+    return read_rows(path, SFT_SCHEMA)
+
+
+def write_pivots(path: Path, rows: Iterable[Row]) -> int:
+    """Write pivot rows sorted by `snapshot_id`; returns how many."""
+    return write_rows(path, PIVOT_SCHEMA, rows, sort_by=["snapshot_id"])
+
+
+def read_pivots(path: Path) -> Iterator[Row]:
+    """Yield pivot rows. A candidate's `value` is V_remind as in the labels: the cost of what is spoken is not yet subtracted."""
+    return read_rows(path, PIVOT_SCHEMA)
