@@ -1,0 +1,171 @@
+"""A completed tool call as the policy sees it: fingerprint, redacted call and digest, and the bounded window of such steps.
+
+Order matters: text is redacted BEFORE it is cut, so that a secret that straddles the cut is still seen whole.
+"""
+
+import hashlib
+import json
+import re
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from pmem.canonical import canonical_json
+from pmem.redaction import redact
+from pmem.snapshot import Step
+
+CALL_MAX_CHARS = 180
+DIGEST_MAX_BYTES = 240
+THOUGHT_MAX_BYTES = 240
+REDACTION_REACH = 16_384
+"""Characters redacted on either side of the line that is kept; longer than any private key block in use."""
+
+_SPACE = re.compile(r"\s+")
+_STRONG = re.compile(
+    r"^\s*(?:E\s+)?(?:[\w.]+(?:Error|Exception|Warning)|error|fatal|panic|FAILED|FAIL|ERROR|AssertionError)\b\s*(?:\[\w+\])?[:!(]"
+    r"|: (?:fatal )?error\b|command not found|[Nn]o such file|[Pp]ermission denied|not found$", re.MULTILINE)
+_HINT = re.compile(r"error|fail|cannot|can't|unable|expected|refused|denied|missing|not found|no such|timed out|timeout|fatal|"
+                   r"invalid|unknown|undefined|unrecognized|conflict|exception", re.IGNORECASE)
+_VOLATILE = re.compile(r"0x[0-9a-f]+|\b\d+(?:\.\d+)?\s?(?:ms|s|sec|seconds|us|µs)\b|\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?[\d.,Z+:]*"
+                       r"|\b\d\d:\d\d:\d\d(?:[.,]\d+)?|/tmp/[\w.-]+|\bpid[ =:]?\d+", re.IGNORECASE)
+
+
+def fingerprint(tool: str, args: Any) -> str:
+    """First 16 hex of SHA-256 over the canonical tool name and the canonical JSON of the arguments. Total on any arguments."""
+    text = f"{tool.strip().lower()}\n{_arguments(args)}"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def describe_call(tool: str, args: Any) -> str:
+    """`tool arguments`, redacted, then cut to 180 characters. A single string argument stands bare, as one would type it."""
+    if isinstance(args, dict) and len(args) == 1 and isinstance(only := next(iter(args.values())), str):
+        shown = only
+    else:
+        shown = _arguments(args) if args else ""
+    clean, _ = redact(_head(shown))
+    return cut_chars(collapse(f"{tool.strip()} {clean}"), CALL_MAX_CHARS)
+
+
+def digest(text: str, *, is_error: bool) -> str:
+    """What remains of a result: redacted, reduced to its diagnostic line (errors) or head and tail (successes), at most 240 bytes."""
+    if is_error:
+        line = _diagnostic_line(text)
+        return cut_bytes(line, DIGEST_MAX_BYTES) or "error without text"
+    if len(text) <= 2 * REDACTION_REACH:
+        return cut_middle(collapse(redact(text)[0]), DIGEST_MAX_BYTES) or "ok"
+    head, tail = redact(text[:REDACTION_REACH])[0], redact(text[-REDACTION_REACH:])[0]
+    return cut_middle(f"{cut_bytes(collapse(head), 600)} {collapse(tail)[-600:]}", DIGEST_MAX_BYTES)
+
+
+def error_key(error_digest: str) -> str:
+    """The digest without what changes from run to run (addresses, durations, times, temporary names): equal keys, equal failure."""
+    return _VOLATILE.sub("#", error_digest).casefold()
+
+
+def stated_thought(pieces: Iterable[str]) -> str | None:
+    """The agent's words before a call, redacted; of a long text the END is kept, for that is where the next plan stands."""
+    joined = " ".join(pieces)
+    clean = collapse(redact(joined[-2 * REDACTION_REACH:])[0])
+    return cut_front(clean, THOUGHT_MAX_BYTES) or None
+
+
+class Window:
+    """The last `size` completed steps. Steps are numbered from 1 for the life of the session."""
+
+    def __init__(self, size: int) -> None:
+        self._steps: deque[Step] = deque(maxlen=size)
+        self.num_completed = 0
+
+    def append(self, *, tool: str, call: str, print_: str, is_error: bool, summary: str, thought: str | None) -> Step:
+        """Add one completed step and return it; the oldest leaves when the window is full."""
+        self.num_completed += 1
+        step = Step.model_construct(
+            step=self.num_completed, tool=tool, call=call, fingerprint=print_, outcome="error" if is_error else "ok",
+            digest=summary, provenance="code", thought=thought)
+        self._steps.append(step)
+        return step
+
+    def reaches(self, number: int) -> bool:
+        """True while step `number` still stands in the window."""
+        return bool(self._steps) and number >= self._steps[0].step
+
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(self._steps)
+
+
+def collapse(text: str) -> str:
+    """Whitespace runs to one space, ends trimmed."""
+    return _SPACE.sub(" ", text).strip()
+
+
+def cut_chars(text: str, limit: int) -> str:
+    """At most `limit` characters, the last one `…` when something was cut."""
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def cut_bytes(text: str, limit: int) -> str:
+    """At most `limit` UTF-8 bytes, cut on a character, `…` at the end when something was cut."""
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= limit:
+        return raw.decode("utf-8")
+    return raw[: limit - 3].decode("utf-8", "ignore").rstrip() + "…"
+
+
+def cut_front(text: str, limit: int) -> str:
+    """Like `cut_bytes`, but the end is kept."""
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= limit:
+        return raw.decode("utf-8")
+    return "…" + raw[len(raw) - limit + 3:].decode("utf-8", "ignore").lstrip()
+
+
+def cut_middle(text: str, limit: int) -> str:
+    """Two thirds from the head and one third from the tail of a text over `limit` bytes: a summary often stands last."""
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= limit:
+        return raw.decode("utf-8")
+    head = raw[: limit * 2 // 3 - 5].decode("utf-8", "ignore").rstrip()
+    return f"{head} … {raw[-limit // 3:].decode('utf-8', 'ignore').lstrip()}"
+
+
+def _diagnostic_line(text: str) -> str:
+    """The line that names the problem: the last exception line of a traceback, else the first strong one, the first hint, the first."""
+    start = _diagnostic_start(text)
+    around = text[max(0, start - REDACTION_REACH): start + REDACTION_REACH]
+    clean, _ = redact(around)
+    start = _diagnostic_start(clean)
+    return collapse(clean[start:].split("\n", 1)[0])
+
+
+def _diagnostic_start(text: str) -> int:
+    strong = None
+    for strong in _STRONG.finditer(text):
+        if "Traceback" not in text:
+            break
+    found = strong or _HINT.search(text) or re.search(r"\S", text)
+    if found is None:
+        return 0
+    return text.rfind("\n", 0, found.start() + 1 if strong and text[found.start()] != "\n" else found.start()) + 1
+
+
+def _head(text: str) -> str:
+    return text[: 2 * REDACTION_REACH]
+
+
+def _arguments(args: Any) -> str:
+    """Canonical JSON of the arguments; values JSON does not know are shown by their `repr`."""
+    try:
+        return canonical_json(args if args is not None else {})
+    except (ValueError, TypeError, RecursionError):
+        return json.dumps(_plain(args), sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=repr)
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """`value` with string keys and a bounded depth, so that JSON can always be made of it."""
+    if depth > 8:
+        return "…"
+    if isinstance(value, dict):
+        return {str(key): _plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, depth + 1) for item in value]
+    return value if isinstance(value, str | int | float | bool | type(None)) else repr(value)
