@@ -1,0 +1,84 @@
+"""Cleaning of the two texts a model writes: the content of a bank entry and the reminder. Every function is total and linear.
+
+A reminder rides inside a block of the host (`<system-reminder>`); after `clean_reminder` it holds nothing that could close that
+block: no `</name`, no control character, no ANSI escape, no zero-width character that could hide one (runtime.md section 2).
+"""
+
+import re
+
+MAX_CONTENT_CHARS = 1200
+"""Unicode code points of one entry, counted after white space is collapsed."""
+
+_ANSI = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]*+[ -/]*+[@-~]?"  # CSI: colours, cursor
+    "|(?:\x1b[\\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*+(?:\x07|\x1b\\\\|\x9c)"  # OSC, DCS, APC with their text
+    "|\x1b[ -/]*+[0-~]?"
+)
+_LINE_BREAK = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_INVISIBLE = re.compile(
+    "[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+    "|(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])"  # joiners stay between two non-ASCII letters or emoji
+)
+_BLANK = re.compile(
+    "[\\s\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    "\ufff9-\ufffb\U000e0000-\U000e01ef]*+"
+)
+
+STOP_TOKEN = re.compile(
+    r"<\|[^<>|\s]{1,40}\|?>|<[^<>|\s]{1,40}\|>"  # ChatML, Llama 3, Phi, Cohere, harmony, Gemma 4
+    r"|<｜[^<>｜]{1,40}｜>"  # DeepSeek
+    r"|<(?:start|end)_of_(?:turn|image|audio)>|</?s>|<(?:eos|bos|pad|unk|sep|cls|mask|eod|eop|sop|eot|bot)>"
+    r"|\[/?(?:INST|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|SYSTEM_PROMPT|BOS|EOS|PAD|UNK|gMASK|sMASK)\]|<</?SYS>>"
+)
+"""Control tokens of chat templates. Inside a reminder they mean that the model ran past its end."""
+
+_RESERVED = (
+    r"operations|context_for_action|no_intervention|think(?:ing)?|reasoning|scratchpad|analysis|thought|reflection|memory"
+    r"|system|user|assistant|human|developer|tool(?:_?(?:call|use|result|response|output)s?)?|function(?:_?(?:call|result|response)s?)?|invoke"
+    r"|parameter|instructions?|answer|result|output|env|environment|context|task|document"
+)
+_TAG_SHAPE = re.compile(
+    r"<\s*+/\s*+[\w:.-]++(?:[^<>\n]*+>)?+"  # a closing tag, finished or not
+    r"|<[!?][\w\[-][^<>]*+>"
+    rf"|<(?:{_RESERVED})(?:[\s/][^<>]*+)?+>"
+    r"|<[A-Za-z]\w*+-[\w:-]*+(?:[\s/][^<>]*+)?+>"  # <system-reminder>
+    r"|(?<![\w\])])<[A-Za-z][\w:]*+(?:\s*+/?+|\s[^<>]*=[^<>]*+)>",  # <b>, <br/>, <a href="…">, but not list<int>
+    re.IGNORECASE,
+)
+_CLOSER = re.compile(r"<(\s*+)/(?=\s*+\w)")
+_FENCE_LINE = re.compile(r"\s*+(?:`{3,}+|~{3,}+)[\w+.-]*+\s*+")
+
+_IDS = r"tm-[kp]-[0-9]{1,12}"
+_CITATION = re.compile(rf"\[\s*+({_IDS}(?:\s*+,\s*+{_IDS})*+)\s*+\]")
+
+
+def clean_content(text: str) -> str:
+    """The text of an entry as the bank keeps it: no control characters, white space collapsed; empty when nothing is visible."""
+    if not text.isprintable():
+        text = _SURROGATE.sub("\ufffd", _CONTROL.sub("", _ANSI.sub("", text)))
+    text = " ".join(text.split())
+    return "" if _BLANK.fullmatch(text) else text
+
+
+def clean_reminder(text: str) -> str:
+    """A reminder that cannot leave the block it rides in. Line breaks stay (the gate counts lines); may be empty."""
+    if not text.isprintable():
+        text = _LINE_BREAK.sub("\n", _ANSI.sub("", text))
+        text = _SURROGATE.sub("\ufffd", _INVISIBLE.sub("", _CONTROL.sub("", text)))
+    if "<" in text or "[" in text:
+        text = STOP_TOKEN.sub(" ", text)
+    if "<" in text:
+        text = _TAG_SHAPE.sub(" ", text)
+        text = _TAG_SHAPE.sub(" ", text)  # what the first pass joined: `</sys</b>tem>`
+        text = _CLOSER.sub(r"<\1 /", text)  # and what no number of passes would end: nothing is left that closes
+    lines = (" ".join(line.split()) for line in text.split("\n") if not _FENCE_LINE.fullmatch(line))
+    text = "\n".join(line for line in lines if line)
+    return "" if _BLANK.fullmatch(text) else text
+
+
+def citations(text: str) -> tuple[str, ...]:
+    """Ids cited as `[tm-k-1]`, `[tm-k-1, tm-p-2]` or `[tm-k-1][tm-p-2]`, each once, in order; case counts."""
+    found = (name for group in _CITATION.finditer(text) for name in group[1].split(","))
+    return tuple(dict.fromkeys(name.strip() for name in found))
