@@ -1,0 +1,26 @@
+"""The list of formats and the choice among them, by content alone. A new format is a file here and a line in `FORMATS`."""
+
+from data.importers import claude_code, mini_swe_agent, swe_agent, tau_bench
+from data.importers.base import Format
+from data.importers.documents import Document
+from pmem.errors import UserError
+
+FORMATS: tuple[Format, ...] = (
+    tau_bench.FORMAT,
+    mini_swe_agent.FORMAT,
+    swe_agent.FORMAT,
+    claude_code.FORMAT,
+)
+
+
+def detect(document: Document) -> Format | None:
+    """The first format whose test the beginning of the document passes."""
+    return next((candidate for candidate in FORMATS if candidate.detects(document.peek)), None)
+
+
+def by_name(name: str) -> Format:
+    """The format called `name`. Raises UserError listing the names."""
+    for candidate in FORMATS:
+        if candidate.name == name:
+            return candidate
+    raise UserError(f"unknown format {name!r}; known formats are {', '.join(candidate.name for candidate in FORMATS)}")
