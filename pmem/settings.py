@@ -1,7 +1,7 @@
 """Settings of the runtime: defaults, then one YAML file, then `PMEM_…` from the environment. An unknown key is an error.
 
-    settings = load_settings()                     # $PMEM_SETTINGS, else <config folder>/pmem/settings.yaml when it exists
-    PMEM_ENABLED=false  PMEM_CADENCE_TOOL_CALLS=5  PMEM_ROUTE__URL=http://127.0.0.1:8000/v1      # two underscores reach into a block
+settings = load_settings()                     # $PMEM_SETTINGS, else <config folder>/pmem/settings.yaml when it exists
+PMEM_ENABLED=false  PMEM_CADENCE_TOOL_CALLS=5  PMEM_ROUTE__URL=http://127.0.0.1:8000/v1   # two underscores reach into a block
 """
 
 import os
@@ -36,7 +36,7 @@ class RouteSettings(_Strict):
     api_key_file: Path | None = None
     """File whose first line is the key. A key never stands in the settings themselves."""
     kind: RouteKind = "auto"
-    """What serves there; decides the dialect of "thinking off" and the capacity assumed. `gateway`: unbounded, no dialect assumed."""
+    """What serves there: decides the dialect of "thinking off" and the capacity assumed. `gateway`: unbounded, no dialect."""
     max_concurrent_requests: int | None = Field(default=None, ge=1)
     """Requests the endpoint takes at once; None: probed (design/runtime.md section 8)."""
     always_thinking: bool = False
@@ -46,7 +46,7 @@ class RouteSettings(_Strict):
     model_hash: str | None = None
     """Hash the threshold is bound to, for servers that cannot state one; rows then say `unverified`."""
     decision_prefix: str | None = None
-    """Text shared by both answers before they differ, from `policy.json` (None: taken from the model's tokenizer or the server)."""
+    """Text shared by both answers before they differ, from `policy.json` (None: asked of the server or its tokenizer)."""
     decision_token_ids: dict[str, list[int]] | None = None
     """Token ids that begin either answer, from `policy.json`: `{speak: […], silent: […]}`."""
     mode: Literal["scored", "completion"] = "scored"
@@ -70,7 +70,7 @@ class Settings(_Strict):
     """Output budget of one completion; four characters a token of it also bound the restore after a compaction."""
     timeout_ms: int = Field(default=60_000, ge=1)
     """Deadline of one prompted step, its one fallback included."""
-    bank_budget_tokens: int = Field(default=2000, ge=16)
+    bank_budget_tokens: int = Field(default=400, ge=16)
     """Budget of the bank in the request, counted as ceil(chars / 4)."""
     max_knowledge: int = Field(default=20, ge=1)
     """Knowledge entries kept."""

@@ -6,7 +6,6 @@ Order matters: text is redacted BEFORE it is cut, so that a secret that straddle
 import hashlib
 import json
 import re
-from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,11 +22,19 @@ REDACTION_REACH = 16_384
 _SPACE = re.compile(r"\s+")
 _STRONG = re.compile(
     r"^\s*(?:E\s+)?(?:[\w.]+(?:Error|Exception|Warning)|error|fatal|panic|FAILED|FAIL|ERROR|AssertionError)\b\s*(?:\[\w+\])?[:!(]"
-    r"|: (?:fatal )?error\b|command not found|[Nn]o such file|[Pp]ermission denied|not found$", re.MULTILINE)
-_HINT = re.compile(r"error|fail|cannot|can't|unable|expected|refused|denied|missing|not found|no such|timed out|timeout|fatal|"
-                   r"invalid|unknown|undefined|unrecognized|conflict|exception", re.IGNORECASE)
-_VOLATILE = re.compile(r"0x[0-9a-f]+|\b\d+(?:\.\d+)?\s?(?:ms|s|sec|seconds|us|µs)\b|\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?[\d.,Z+:]*"
-                       r"|\b\d\d:\d\d:\d\d(?:[.,]\d+)?|/tmp/[\w.-]+|\bpid[ =:]?\d+", re.IGNORECASE)
+    r"|: (?:fatal )?error\b|command not found|[Nn]o such file|[Pp]ermission denied|not found$",
+    re.MULTILINE,
+)
+_HINT = re.compile(
+    r"error|fail|cannot|can't|unable|expected|refused|denied|missing|not found|no such|timed out|timeout|fatal|"
+    r"invalid|unknown|undefined|unrecognized|conflict|exception",
+    re.IGNORECASE,
+)
+_VOLATILE = re.compile(
+    r"0x[0-9a-f]+|\b\d+(?:\.\d+)?\s?(?:ms|s|sec|seconds|us|µs)\b|\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d.,Z+:]*"
+    r"|\b\d\d:\d\d:\d\d(?:[.,]\d+)?|/tmp/[\w.-]+|\bpid[ =:]?\d+",
+    re.IGNORECASE,
+)
 
 
 def fingerprint(tool: str, args: Any) -> str:
@@ -47,7 +54,7 @@ def describe_call(tool: str, args: Any) -> str:
 
 
 def digest(text: str, *, is_error: bool) -> str:
-    """What remains of a result: redacted, reduced to its diagnostic line (errors) or head and tail (successes), at most 240 bytes."""
+    """What remains of a result in 240 bytes: redacted, then the diagnostic line of an error, head and tail of a success."""
     if is_error:
         line = _diagnostic_line(text)
         return cut_bytes(line, DIGEST_MAX_BYTES) or "error without text"
@@ -58,38 +65,44 @@ def digest(text: str, *, is_error: bool) -> str:
 
 
 def error_key(error_digest: str) -> str:
-    """The digest without what changes from run to run (addresses, durations, times, temporary names): equal keys, equal failure."""
+    """The digest without what changes from run to run (addresses, durations, times, temporary names): equal key, same failure."""
     return _VOLATILE.sub("#", error_digest).casefold()
 
 
 def stated_thought(pieces: Iterable[str]) -> str | None:
     """The agent's words before a call, redacted; of a long text the END is kept, for that is where the next plan stands."""
     joined = " ".join(pieces)
-    clean = collapse(redact(joined[-2 * REDACTION_REACH:])[0])
+    clean = collapse(redact(joined[-2 * REDACTION_REACH :])[0])
     return cut_front(clean, THOUGHT_MAX_BYTES) or None
 
 
 class Window:
-    """The last `size` completed steps. Steps are numbered from 1 for the life of the session."""
+    """The last `size` completed steps, in the order of their calls. Steps are numbered from 1 for the life of the session."""
 
     def __init__(self, size: int) -> None:
-        self._steps: deque[Step] = deque(maxlen=size)
-        self.num_completed = 0
+        self._size = size
+        self._steps: list[Step] = []
+        self._last_number = 0
 
-    def append(self, *, tool: str, call: str, print_: str, is_error: bool, summary: str, thought: str | None) -> Step:
-        """Add one completed step and return it; the oldest leaves when the window is full."""
-        self.num_completed += 1
-        step = Step.model_construct(
-            step=self.num_completed, tool=tool, call=call, fingerprint=print_, outcome="error" if is_error else "ok",
-            digest=summary, provenance="code", thought=thought)
-        self._steps.append(step)
-        return step
+    def reserve(self) -> int:
+        """The number of the next step. Taken at the call, so that parallel results stand in call order whenever they arrive."""
+        self._last_number += 1
+        return self._last_number
+
+    def add(self, step: Step) -> None:
+        """Put a completed step in its place; the oldest leaves when the window is full."""
+        place = len(self._steps)
+        while place and self._steps[place - 1].step > step.step:
+            place -= 1
+        self._steps.insert(place, step)
+        del self._steps[: -self._size]
 
     def reaches(self, number: int) -> bool:
         """True while step `number` still stands in the window."""
         return bool(self._steps) and number >= self._steps[0].step
 
     def steps(self) -> tuple[Step, ...]:
+        """Oldest first."""
         return tuple(self._steps)
 
 
@@ -116,7 +129,7 @@ def cut_front(text: str, limit: int) -> str:
     raw = text.encode("utf-8", "replace")
     if len(raw) <= limit:
         return raw.decode("utf-8")
-    return "…" + raw[len(raw) - limit + 3:].decode("utf-8", "ignore").lstrip()
+    return "…" + raw[len(raw) - limit + 3 :].decode("utf-8", "ignore").lstrip()
 
 
 def cut_middle(text: str, limit: int) -> str:
@@ -125,27 +138,28 @@ def cut_middle(text: str, limit: int) -> str:
     if len(raw) <= limit:
         return raw.decode("utf-8")
     head = raw[: limit * 2 // 3 - 5].decode("utf-8", "ignore").rstrip()
-    return f"{head} … {raw[-limit // 3:].decode('utf-8', 'ignore').lstrip()}"
+    return f"{head} … {raw[-limit // 3 :].decode('utf-8', 'ignore').lstrip()}"
 
 
 def _diagnostic_line(text: str) -> str:
-    """The line that names the problem: the last exception line of a traceback, else the first strong one, the first hint, the first."""
+    """The line that names the problem: the last exception of a traceback, else the first strong line, hint, or any line."""
     start = _diagnostic_start(text)
-    around = text[max(0, start - REDACTION_REACH): start + REDACTION_REACH]
+    around = text[max(0, start - REDACTION_REACH) : start + REDACTION_REACH]
     clean, _ = redact(around)
     start = _diagnostic_start(clean)
     return collapse(clean[start:].split("\n", 1)[0])
 
 
 def _diagnostic_start(text: str) -> int:
-    strong = None
-    for strong in _STRONG.finditer(text):
-        if "Traceback" not in text:
-            break
-    found = strong or _HINT.search(text) or re.search(r"\S", text)
-    if found is None:
-        return 0
-    return text.rfind("\n", 0, found.start() + 1 if strong and text[found.start()] != "\n" else found.start()) + 1
+    strong = [match.end() for match in _STRONG.finditer(text)]
+    if strong:
+        return _line_start(text, strong[-1] if "Traceback (most recent" in text else strong[0])
+    found = _HINT.search(text) or re.search(r"\S", text)
+    return _line_start(text, found.end()) if found else 0
+
+
+def _line_start(text: str, position: int) -> int:
+    return text.rfind("\n", 0, position) + 1
 
 
 def _head(text: str) -> str:
