@@ -19,6 +19,8 @@ class Request:
     grammar: str | None = None
     temperature: float = 0.0
     seed: int | None = None
+    step_id: str | None = None
+    """The memory step this request belongs to; the requests of one step share it (header `X-Pmem-Step`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -130,7 +130,7 @@ class Threshold(BaseModel):
 
 
 def read_threshold(path: Path, *, model_hash: str | None, prompt_version: str, require_certified: bool = False) -> Threshold:
-    """Read a threshold file for this model and prompt. Raises UserError for any other, and for an uncertified one when asked to."""
+    """Read a threshold file for this model and prompt. Raises UserError for any other, and on request for an uncertified one."""
     try:
         threshold = Threshold.model_validate_json(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -1,0 +1,289 @@
+"""Policies: one snapshot in, one `StepResult` out. Every tier and every ablation arm is a small object with that one method.
+
+    policy = ModelPolicy(backend, threshold=threshold, mode="scored", grammar=True)
+    result = policy.step(snapshot)
+    results = policy.step_many(snapshots)          # the same steps, batched by phase
+
+Scored step (design/calibration.md): (1) complete the list; apply it to a copy of the bank; (2) read the probability of speaking
+with the list as prefix; (3) write the reminder only where the threshold says speak; gates last.
+"""
+
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Literal, Protocol
+
+from pmem.backend import Backend, Completion, DecisionRead, Request, RouteError
+from pmem.canonical import content_id
+from pmem.envelope import OPERATIONS_CLOSE, SPEAK, SPEAK_CLOSE
+from pmem.errors import UserError
+from pmem.gates import RUNTIME, GateProfile, authorities, is_deterministic, rules_spoke
+from pmem.grammar import envelope_grammar, list_grammar, reminder_grammar
+from pmem.outcomes import Reason
+from pmem.prompt import PromptLimits, render_messages
+from pmem.snapshot import BankState, Snapshot
+from pmem.step import MIN_LABEL_MASS, Draft, StepResult
+from pmem.threshold import Threshold
+
+__all__ = ["MemoryPolicy", "Mode", "ModelPolicy", "RulesPolicy", "StepResult"]
+
+Mode = Literal["scored", "completion"]
+OWN_CHOICE = 0.5
+"""Without a threshold a model speaks where it puts more mass on speaking than on silence."""
+
+
+class MemoryPolicy(Protocol):
+    """What decides at a boundary. Never raises for what a model or a route does: that is an outcome."""
+
+    name: str
+
+    def step(self, snapshot: Snapshot) -> StepResult: ...
+
+
+class RulesPolicy:
+    """The rules tier seen from a snapshot: it spoke where the repeated failure stands among the triggers (design/runtime.md 6).
+
+    The runtime annotates the failing result itself (`pmem.rules`); this arm says the same thing about a recorded boundary.
+    """
+
+    name = "rules"
+
+    def step(self, snapshot: Snapshot) -> StepResult:
+        """Cite the entry of the newest failing step."""
+        quiet = StepResult(decision="silent", reason="model_silent", bank_after=snapshot.bank)
+        failing = next((step for step in reversed(snapshot.window) if step.outcome == "error"), None)
+        if not rules_spoke(snapshot) or failing is None:
+            return quiet
+        kept = (entry for entry in snapshot.bank.entries if entry.kind == "procedural" and entry.content.startswith(failing.call))
+        entry = max(kept, key=lambda entry: entry.touched, default=None)
+        if entry is None:
+            return quiet
+        text = f"{entry.content} [{entry.id}]"
+        return replace(quiet, decision="injected", reason="intervened", reminder=text, cited=(entry.id,))
+
+    def step_many(self, snapshots: Iterable[Snapshot]) -> list[StepResult]:
+        """One result a snapshot."""
+        return [self.step(snapshot) for snapshot in snapshots]
+
+
+class ModelPolicy:
+    """A model behind a backend. `threshold` None: the model's own choice counts. `timeout_ms` None: no deadline (evaluation).
+
+    A backend with `concurrency` > 1 (an HTTP route) runs the steps of `step_many` side by side; any other gets whole batches.
+    Raises UserError when threshold, mode and backend do not belong together.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        name: str = "prompted",
+        threshold: Threshold | None = None,
+        mode: Mode = "scored",
+        profile: GateProfile = RUNTIME,
+        grammar: bool = False,
+        limits: PromptLimits | None = None,
+        list_max_tokens: int = 384,
+        reminder_max_tokens: int = 160,
+        max_output_tokens: int = 2000,
+        timeout_ms: int | None = 60_000,
+        min_label_mass: float = MIN_LABEL_MASS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        _check(backend, threshold, mode)
+        self.name = name
+        self.backend = backend
+        self.threshold = threshold
+        self.threshold_id = threshold.threshold_id if threshold else None
+        self.mode: Mode = mode
+        self.profile = profile
+        self.grammar = grammar
+        self.limits = limits or PromptLimits()
+        self.list_max_tokens = min(list_max_tokens, max_output_tokens)
+        self.reminder_max_tokens = min(reminder_max_tokens, max_output_tokens)
+        self.max_output_tokens = max_output_tokens
+        self.timeout_ms = timeout_ms
+        self.min_label_mass = min_label_mass
+        self._clock = clock
+
+    def step(self, snapshot: Snapshot, *, step_id: str | None = None, deadline: float | None = None) -> StepResult:
+        """One step. `deadline`: reading of the clock after which nothing counts; default: `timeout_ms` from now."""
+        started = self._clock()
+        if deadline is None and self.timeout_ms is not None:
+            deadline = started + self.timeout_ms / 1000
+        (result,) = self._run([self._draft(snapshot, step_id)], deadline)
+        return replace(result, latency_ms=(self._clock() - started) * 1000)
+
+    def step_many(self, snapshots: Iterable[Snapshot]) -> list[StepResult]:
+        """The same steps without a deadline, batched: all lists, all decisions, then reminders where the threshold says speak."""
+        snapshots = list(snapshots)
+        workers = min(getattr(self.backend, "concurrency", 1), len(snapshots))
+        if workers > 1:
+            with ThreadPoolExecutor(workers, thread_name_prefix="pmem-policy") as pool:
+                return list(pool.map(self.step, snapshots))
+        return self._run([self._draft(snapshot) for snapshot in snapshots], None)
+
+    def sample_many(
+        self, snapshots: Iterable[Snapshot], *, num_samples: int, temperature: float = 1.0, seed: int = 0
+    ) -> list[list[StepResult]]:
+        """`num_samples` answers a snapshot: list decoded greedily once, decision drawn from p, reminder at `temperature`.
+
+        The draw depends on seed, snapshot and sample only, never on what else is in the batch. No threshold is applied.
+        """
+        drafts = [self._draft(snapshot) for snapshot in snapshots]
+        self._guarded(drafts, None, self._lists, self._reads)
+        samples = [[draft.copy() for _ in range(num_samples)] for draft in drafts]
+        seeds: dict[int, int] = {}
+        for draft, copies in zip(drafts, samples, strict=True):
+            key = draft.snapshot.snapshot_id or content_id(draft.snapshot.model_dump(mode="json"))
+            for index, copy in enumerate(copies):
+                draw = random.Random(f"{seed}:{key}:{index}")
+                if not copy.settled and copy.read is not None:
+                    copy.set_verdict(speaks=draw.random() < copy.read.prob_speak)
+                seeds[id(copy)] = draw.getrandbits(31)
+        flat = [copy for copies in samples for copy in copies]
+        self._guarded(flat, None, lambda live, deadline: self._finish(live, deadline, temperature, seeds))
+        return [[copy.result for copy in copies] for copies in samples]
+
+    def _draft(self, snapshot: Snapshot, step_id: str | None = None) -> Draft:
+        result = StepResult(
+            decision="silent", reason="model_silent", bank_after=snapshot.bank, route=self.backend.route, model=self.backend.model
+        )
+        messages = render_messages(snapshot, self.limits)
+        return Draft(snapshot=snapshot, messages=messages, step_id=step_id or secrets.token_hex(8), result=result)
+
+    def _run(self, drafts: list[Draft], deadline: float | None) -> list[StepResult]:
+        if self.mode == "completion":
+            self._guarded(drafts, deadline, self._answers)
+        else:
+            self._guarded(drafts, deadline, self._lists, self._reads, self._verdicts, self._finish)
+        return [draft.result for draft in drafts]
+
+    def _guarded(self, drafts: list[Draft], deadline: float | None, *phases: Callable[..., None]) -> None:
+        """Run the phases over the drafts still open; a fault of the route or a passed deadline ends all of them, content discarded."""
+        for phase in phases:
+            live = [draft for draft in drafts if not draft.settled]
+            reason: Reason | None = None
+            try:
+                if live:
+                    phase(live, deadline)
+            except TimeoutError:
+                reason = "timed_out"
+            except RouteError as error:
+                reason = "overloaded" if error.overloaded else "client_error"
+            if reason is None and deadline is not None and self._clock() > deadline:
+                reason = "deadline"
+            if reason is not None:
+                for draft in live:
+                    draft.discard(reason)
+
+    def _lists(self, drafts: list[Draft], deadline: float | None) -> None:
+        grammar = [list_grammar(draft.snapshot.bank) if self.grammar else None for draft in drafts]
+        requests = [
+            self._request(draft, max_tokens=self.list_max_tokens, stop=(OPERATIONS_CLOSE,), grammar=text)
+            for draft, text in zip(drafts, grammar, strict=True)
+        ]
+        for draft, completion in zip(drafts, self._complete(requests, deadline), strict=True):
+            draft.take_answer(completion)
+
+    def _reads(self, drafts: list[Draft], deadline: float | None) -> None:
+        requests = [self._request(draft, prefix=draft.decision_prefix, max_tokens=1) for draft in drafts]
+        reads: list[DecisionRead] = self.backend.decide(requests, deadline=deadline)
+        for draft, read in zip(drafts, reads, strict=True):
+            draft.take_read(read, self.min_label_mass)
+
+    def _verdicts(self, drafts: list[Draft], deadline: float | None) -> None:
+        for draft in drafts:
+            assert draft.read is not None
+            prob = draft.read.prob_speak
+            if self.threshold is None:
+                draft.set_verdict(speaks=prob >= OWN_CHOICE)
+                continue
+            speaks = self.threshold.speaks(prob)
+            draft.set_verdict(speaks=speaks, prob_calibrated=self.threshold.calibrated(prob), threshold=self.threshold.threshold)
+            if not speaks and prob >= OWN_CHOICE and self.profile.threshold:
+                draft.settle("below_threshold")
+
+    def _finish(
+        self, drafts: list[Draft], deadline: float | None, temperature: float = 0.0, seeds: dict[int, int] | None = None
+    ) -> None:
+        speakers = [draft for draft in drafts if self._writes(draft)]
+        requests = [
+            self._request(
+                draft,
+                prefix=draft.decision_prefix + SPEAK,
+                max_tokens=self.reminder_max_tokens,
+                stop=(SPEAK_CLOSE,),
+                grammar=reminder_grammar(self._citable(draft)) if self.grammar else None,
+                temperature=temperature,
+                seed=seeds[id(draft)] if seeds else None,
+            )
+            for draft in speakers
+        ]
+        for draft, completion in zip(speakers, self._complete(requests, deadline), strict=True):
+            draft.take_reminder(completion)
+        for draft in drafts:
+            if not draft.settled:
+                draft.pass_gates(self.profile)
+
+    def _writes(self, draft: Draft) -> bool:
+        """Whether a reminder is worth writing: someone wants to speak, and no gate would refuse every text."""
+        if not draft.speaks:
+            draft.result = replace(draft.result, reminder=None)
+            draft.silent_reason = "model_silent"
+            return False
+        if self.profile.suppression and rules_spoke(draft.snapshot):
+            draft.settle("suppressed")
+        elif self.profile.citation and not is_deterministic(draft.snapshot) and not self._citable(draft).entries:
+            draft.settle("uncited")
+        return not draft.settled
+
+    def _answers(self, drafts: list[Draft], deadline: float | None) -> None:
+        requests = [
+            self._request(
+                draft,
+                max_tokens=self.max_output_tokens,
+                grammar=envelope_grammar(draft.snapshot.bank) if self.grammar else None,
+            )
+            for draft in drafts
+        ]
+        for draft, completion in zip(drafts, self._complete(requests, deadline), strict=True):
+            draft.take_answer(completion)
+            if not draft.settled:
+                draft.pass_gates(self.profile)
+
+    def _citable(self, draft: Draft) -> BankState:
+        """The part of the bank whose citation gives the right to speak; all of it where the arm lifts that gate."""
+        if not self.profile.citation:
+            return draft.bank_after
+        ids = set(authorities(draft.snapshot, draft.bank_after))
+        return BankState(entries=tuple(entry for entry in draft.bank_after.entries if entry.id in ids))
+
+    def _complete(self, requests: list[Request], deadline: float | None) -> Sequence[Completion]:
+        return self.backend.complete(requests, deadline=deadline) if requests else []
+
+    def _request(
+        self, draft: Draft, *, max_tokens: int, prefix: str = "", stop: tuple[str, ...] = (), grammar: str | None = None,
+        temperature: float = 0.0, seed: int | None = None,
+    ) -> Request:  # fmt: skip
+        return Request(
+            messages=draft.messages, prefix=prefix, max_tokens=max_tokens, stop=stop, grammar=grammar, temperature=temperature,
+            seed=seed, step_id=draft.step_id,
+        )  # fmt: skip
+
+
+def _check(backend: Backend, threshold: Threshold | None, mode: Mode) -> None:
+    if mode == "scored" and not getattr(backend, "can_score", True):
+        raise UserError(f"route {backend.route!r} cannot read probabilities at a prefix; set mode: completion for it")
+    if threshold is None:
+        return
+    if threshold.decision_mode != mode:
+        raise UserError(f"the threshold was made for {threshold.decision_mode} decisions, the policy runs {mode}; sweep again")
+    if threshold.model_hash and backend.model_hash and threshold.model_hash != backend.model_hash:
+        raise UserError(
+            f"the threshold was made for model {threshold.model_hash[:16]}, route {backend.route!r} serves "
+            f"{backend.model_hash[:16]}; run `python -m eval.sweep` for this model"
+        )
