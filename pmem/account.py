@@ -6,15 +6,15 @@ Not locked: the session calls it under its own lock. The sinks only queue.
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pmem.bank import BankDelta
+from pmem.citing import Settled
 from pmem.delivery import Fate, Tier
 from pmem.outcomes import Decision, Reason
 from pmem.snapshot import Trigger
+from pmem.step import StepResult
 from pmem.telemetry import RowDelta, StepRow, Telemetry, UsageRow, timestamp
-
-if TYPE_CHECKING:
-    from pmem.policy import StepResult
 
 HISTORY = 20
 
@@ -69,27 +69,22 @@ class Account:
         )
 
     def step(
-        self,
-        triggers: tuple[Trigger, ...],
-        tier: Tier,
-        result: "StepResult",
-        decision: Decision,
-        reason: Reason,
-        *,
-        delta: dict[str, Any] | None = None,
-        threshold_id: str | None = None,
-        num_cited: int = 0,
-    ) -> None:
-        """The row of a step that answered; `delta` as the live bank reported it (None: nothing was written)."""
+        self, triggers: tuple[Trigger, ...], tier: Tier, result: StepResult, outcome: Settled, *,
+        delta: BankDelta | None = None, threshold_id: str | None = None,
+    ) -> None:  # fmt: skip
+        """Row and bill of a step that answered, one of each an attempt. `delta`: what the live bank took (None: nothing)."""
+        for attempt in result.earlier:
+            self.step(triggers, tier, attempt, Settled(attempt.decision, attempt.reason))
+        self.bill(result, f"{outcome.decision}/{outcome.reason}")
         self._row(
             triggers=triggers,
             tier=tier,
-            decision=decision,
-            reason=reason,
+            decision=outcome.decision,
+            reason=outcome.reason,
             bank_delta=RowDelta.model_validate(delta or {}),
             num_operations=len(result.operations) if delta else 0,
             num_dropped=result.dropped,
-            num_cited=num_cited,
+            num_cited=len(outcome.cited),
             tokens_in=result.tokens_in,
             tokens_out=result.tokens_out,
             tokens_total=result.tokens_in + result.tokens_out,
@@ -100,8 +95,8 @@ class Account:
             route=result.route,
             model=result.model,
         )
-        if decision not in ("dropped", "cancelled"):
-            self.shown = Shown(decision, reason, tier)
+        if outcome.decision not in ("dropped", "cancelled"):
+            self.shown = Shown(outcome.decision, outcome.reason, tier)
 
     def failed(self, triggers: tuple[Trigger, ...], decision: Decision, reason: Reason, latency_ms: float) -> None:
         """The row of a step that gave no result at all."""
@@ -109,7 +104,7 @@ class Account:
         if decision != "cancelled":
             self.shown = Shown(decision, reason, "llm")
 
-    def bill(self, result: "StepResult", outcome: str) -> None:
+    def bill(self, result: StepResult, outcome: str) -> None:
         """Book what a step cost to the route and model that spent it. A step that reached no model costs nothing."""
         if result.route is None or not (result.tokens_in or result.tokens_out or result.latency_ms):
             return
@@ -122,6 +117,7 @@ class Account:
                 model=result.model or "",
                 tokens_in=result.tokens_in,
                 tokens_out=result.tokens_out,
+                cached_tokens=result.tokens_cached,
                 duration_ms=max(0.0, result.latency_ms),
                 outcome=outcome,
             )

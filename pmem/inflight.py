@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from pmem.account import Account
 from pmem.outcomes import Reason
 from pmem.snapshot import Snapshot
+from pmem.step import StepResult
 
 if TYPE_CHECKING:
-    from pmem.policy import MemoryPolicy, StepResult
+    from pmem.policy import MemoryPolicy
 
 GRACE_MS = 1_000
 """How long past its deadline a step may still answer before the session stops waiting for it."""
@@ -35,7 +36,7 @@ class InFlight:
         return self.age_ms() > timeout_ms + GRACE_MS
 
 
-Land = Callable[[InFlight, "StepResult | None", BaseException | None], None]
+Land = Callable[[InFlight, StepResult | None, BaseException | None], None]
 
 
 def run_detached(policy: "MemoryPolicy", step: InFlight, land: Land) -> threading.Thread:

@@ -18,25 +18,35 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from pmem.account import Account
 from pmem.bank import Bank, BankDelta
-from pmem.citing import settle
-from pmem.delivery import Delivered, Fate, Reminder, ReminderBuffer, Tier, as_block, still_stands, without_own_text
+from pmem.citing import Present, Settled, settle
+from pmem.delivery import (
+    MAX_UNDELIVERED_TURNS,
+    Delivered,
+    Fate,
+    Reminder,
+    ReminderBuffer,
+    Tier,
+    as_block,
+    still_stands,
+    without_own_text,
+)
+from pmem.envelope import Operation
+from pmem.gates import RUNTIME
 from pmem.inflight import InFlight, run_detached
 from pmem.observer import Observer, PendingCall
 from pmem.outcomes import KEEPS_TRIGGERS, Reason
+from pmem.policy import MemoryPolicy
 from pmem.redaction import redact
 from pmem.rules import restored_state
 from pmem.settings import Settings
 from pmem.snapshot import Snapshot
+from pmem.step import StepResult
 from pmem.telemetry import Telemetry
 from pmem.triggers import Triggers
-
-if TYPE_CHECKING:
-    from pmem.envelope import Operation
-    from pmem.policy import MemoryPolicy, StepResult
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,7 +81,7 @@ class MemorySession:
         self,
         settings: Settings,
         *,
-        policy: "MemoryPolicy | None" = None,
+        policy: MemoryPolicy | None = None,
         clock: Callable[[], float] = time.time,
         telemetry: Telemetry | None = None,
         on_delivered: Callable[[Delivered], None] | None = None,
@@ -82,7 +92,7 @@ class MemorySession:
         self.faults: deque[BaseException] = deque(maxlen=8)
         self.num_faults = 0
         self._lock = threading.RLock()
-        self._policy = policy
+        self._policy = None if getattr(policy, "name", None) == "rules" else policy
         self._clock = clock
         self._on_delivered = on_delivered
         self._telemetry = telemetry
@@ -235,7 +245,7 @@ class MemorySession:
         if not triggers:
             spoke = self._triggers.rules_spoke
             if self._triggers.close_boundary() and not spoke:
-                self._account.quiet_boundary("rules" if self._policy is None else "llm")
+                self._account.quiet_boundary(self._tier)
             return False
         if self._in_flight is not None:
             if self._triggers.close_boundary():
@@ -257,12 +267,12 @@ class MemorySession:
                 return None
             return self._take_snapshot()
 
-    def complete(self, snapshot: Snapshot, result: "StepResult") -> None:
+    def complete(self, snapshot: Snapshot, result: StepResult) -> None:
         """The other half: edit the bank, buffer a reminder, write the rows. Raises what goes wrong."""
         with self._lock:
             self._settle(snapshot, result, self._turn, self._compactions)
 
-    def apply_operations(self, operations: Iterable["Operation"]) -> BankDelta:
+    def apply_operations(self, operations: Iterable[Operation]) -> BankDelta:
         """Write to the bank directly: the scripted writer of replay, seeding from a handoff. No row."""
         with self._lock:
             return self._write(operations)
@@ -299,7 +309,7 @@ class MemorySession:
             return {
                 "enabled": True,
                 "session_id": self.session_id,
-                "tier": "rules" if self._policy is None else "llm",
+                "tier": self._tier,
                 "in_flight": self._in_flight is not None,
                 "pending_triggers": list(self._triggers.due()),
                 "waiting_reminder": None if waiting is None else {"step_id": waiting.step_id, "text": waiting.text},
@@ -334,7 +344,7 @@ class MemorySession:
             last_reminder=waiting.text if waiting else self._last_reminder,
         )
 
-    def _land(self, step: InFlight, result: "StepResult | None", error: BaseException | None) -> None:
+    def _land(self, step: InFlight, result: StepResult | None, error: BaseException | None) -> None:
         """A detached step ended; called on its own thread."""
         try:
             with self._lock:
@@ -345,15 +355,14 @@ class MemorySession:
         except Exception as fault:
             self._fault(fault)
 
-    def _land_locked(self, step: InFlight, result: "StepResult | None", error: BaseException | None, mine: bool) -> None:
+    def _land_locked(self, step: InFlight, result: StepResult | None, error: BaseException | None, mine: bool) -> None:
         if error is not None:
             self._fault(error)
-        triggers = step.snapshot.triggers
-        if step.cancelled is not None and result is not None:
-            step.account.bill(result, f"cancelled/{step.cancelled}")
-            step.account.step(triggers, self._tier, result, "cancelled", step.cancelled)
-        elif step.cancelled is not None:
-            step.account.failed(triggers, "cancelled", step.cancelled, step.age_ms())
+        triggers, cancelled = step.snapshot.triggers, step.cancelled
+        if cancelled is not None and result is not None:
+            step.account.step(triggers, self._tier, result, Settled("cancelled", cancelled))
+        elif cancelled is not None:
+            step.account.failed(triggers, "cancelled", cancelled, step.age_ms())
         elif not mine and result is not None:
             step.account.bill(result, "timeout/deadline")
         elif result is None:
@@ -361,25 +370,21 @@ class MemorySession:
         else:
             self._settle(step.snapshot, result, step.turn, step.compactions)
 
-    def _settle(self, snapshot: Snapshot, result: "StepResult", turn: int, compactions: int) -> None:
+    def _settle(self, snapshot: Snapshot, result: StepResult, turn: int, compactions: int) -> None:
+        if self._tier == "rules" and "repeated_failure" in snapshot.triggers:
+            return  # the annotation said it and has its row
         before = self._bank.state()
         delta = self._write(result.operations) if result.operations else None
         if result.reason in KEEPS_TRIGGERS:
             self._triggers.give_back(snapshot.triggers)
-        outcome = settle(snapshot, result, before, self._bank.state())
-        self._account.bill(result, f"{outcome.decision}/{outcome.reason}")
-        self._account.step(
-            snapshot.triggers,
-            self._tier,
-            result,
-            outcome.decision,
-            outcome.reason,
-            delta=delta,
-            threshold_id=getattr(self._policy, "threshold_id", None),
-            num_cited=len(outcome.cited),
-        )
-        if outcome.decision != "injected":
-            return
+        present = Present(before, self._bank.state(), self._observer.window.steps())
+        outcome = settle(snapshot, result, present, getattr(self._policy, "profile", RUNTIME))
+        threshold_id = getattr(self._policy, "threshold_id", None)
+        self._account.step(snapshot.triggers, self._tier, result, outcome, delta=delta, threshold_id=threshold_id)
+        if outcome.decision == "injected":
+            self._buffer_reminder(snapshot, outcome, turn, compactions)
+
+    def _buffer_reminder(self, snapshot: Snapshot, outcome: Settled, turn: int, compactions: int) -> None:
         reminder = Reminder(
             step_id=self._next_id(),
             tier=self._tier,
@@ -390,18 +395,18 @@ class MemorySession:
         )
         if compactions != self._compactions and not still_stands(reminder, self._living()):
             self._account.fate(Fate(reminder, "expired", "compacted"))
-        elif self._turn - turn > 1:
+        elif self._turn - turn > MAX_UNDELIVERED_TURNS:
             self._account.fate(Fate(reminder, "expired", "stale"))
         elif older := self._buffer.put(reminder):
             self._account.fate(older)
 
-    def _write(self, operations: Iterable["Operation"]) -> BankDelta:
+    def _write(self, operations: Iterable[Operation]) -> BankDelta:
         """Apply a batch; no secret reaches the bank, whoever wrote the text."""
         return self._bank.apply([replace(op, content=redact(op.content)[0]) if op.content else op for op in operations])
 
     @property
     def _tier(self) -> Tier:
-        return "rules" if getattr(self._policy, "name", "llm") == "rules" else "llm"
+        return "rules" if self._policy is None else "llm"
 
     def _offer_restore(self) -> None:
         if not self._restore_due:

@@ -17,7 +17,7 @@ _EDITOR_READS = frozenset({"view", "open", "read", "list"})
 _CHANGING_COMMAND = re.compile(
     r"(?:^|[;&|(]\s*|\bthen\s+|\bdo\s+|\bsudo\s+|\bxargs\s+)(?:"
     r"rm|mv|cp|mkdir|rmdir|touch|ln|chmod|chown|tee|patch|truncate|dd|install|unzip|rsync|wget|source|export|kill|pkill|"
-    r"sed\s+(?:-\w+\s+)*-\w*i|perl\s+-\w*i|tar\s+-?\w*x|sort\s+.*-o|curl\s+.*-[oO]|"
+    r"sed\s+(?:-\w+\s+)*-\w*i|perl\s+-\w*i|tar\s+-?\w*x|sort\s.{0,200}-o|curl\s.{0,200}-[oO]|"
     r"git\s+(?:-\S+\s+)*(?:add|commit|checkout|switch|merge|rebase|reset|stash|apply|am|clone|pull|push|rm|mv|restore|cherry-pick|revert|init|clean)|"
     r"(?:pip3?|uv|npm|pnpm|yarn|cargo|apt|apt-get|brew|conda|gem|go)\s+(?:-\S+\s+)*(?:install|i|add|remove|uninstall|update|upgrade|get|sync|ci|pip)|"
     r"make|cmake|systemctl|service|docker|createdb|dropdb"

@@ -21,8 +21,8 @@ REDACTION_REACH = 16_384
 
 _SPACE = re.compile(r"\s+")
 _STRONG = re.compile(
-    r"^\s*(?:E\s+)?(?:[\w.]+(?:Error|Exception|Warning)|error|fatal|panic|FAILED|FAIL|ERROR|AssertionError)\b\s*(?:\[\w+\])?[:!(]"
-    r"|: (?:fatal )?error\b|command not found|[Nn]o such file|[Pp]ermission denied|not found$",
+    r"^[ \t]*(?:E[ \t]+)?(?:[\w.]+(?:Error|Exception|Warning)|error|fatal|panic|FAILED|FAIL|ERROR)\b[ \t]*(?:\[\w+\])?[:!(]"
+    r"|: (?:fatal )?error\b|: \*\*\* |command not found|[Nn]o such file|[Pp]ermission denied|not found$",
     re.MULTILINE,
 )
 _HINT = re.compile(
@@ -142,7 +142,7 @@ def cut_middle(text: str, limit: int) -> str:
 
 
 def _diagnostic_line(text: str) -> str:
-    """The line that names the problem: the last exception of a traceback, else the first strong line, hint, or any line."""
+    """The line that names the problem: the last exception of a traceback, else the first strong line, first hint, or last line."""
     start = _diagnostic_start(text)
     around = text[max(0, start - REDACTION_REACH) : start + REDACTION_REACH]
     clean, _ = redact(around)
@@ -154,8 +154,11 @@ def _diagnostic_start(text: str) -> int:
     strong = [match.end() for match in _STRONG.finditer(text)]
     if strong:
         return _line_start(text, strong[-1] if "Traceback (most recent" in text else strong[0])
-    found = _HINT.search(text) or re.search(r"\S", text)
-    return _line_start(text, found.end()) if found else 0
+    hint = _HINT.search(text)
+    if hint:
+        return _line_start(text, hint.end())
+    end = len(text.rstrip().removesuffix("</output>").rstrip())
+    return _line_start(text, end)
 
 
 def _line_start(text: str, position: int) -> int:
