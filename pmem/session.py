@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from pmem.account import Account
 from pmem.bank import Bank, BankDelta
@@ -39,7 +39,6 @@ from pmem.gates import RUNTIME
 from pmem.inflight import InFlight, run_detached
 from pmem.observer import Observer, PendingCall
 from pmem.outcomes import KEEPS_TRIGGERS, Reason
-from pmem.policy import MemoryPolicy
 from pmem.redaction import redact
 from pmem.rules import restored_state
 from pmem.settings import Settings
@@ -47,6 +46,9 @@ from pmem.snapshot import Snapshot
 from pmem.step import StepResult
 from pmem.telemetry import Telemetry
 from pmem.triggers import Triggers
+
+if TYPE_CHECKING:
+    from pmem.policy import MemoryPolicy
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -81,7 +83,7 @@ class MemorySession:
         self,
         settings: Settings,
         *,
-        policy: MemoryPolicy | None = None,
+        policy: "MemoryPolicy | None" = None,
         clock: Callable[[], float] = time.time,
         telemetry: Telemetry | None = None,
         on_delivered: Callable[[Delivered], None] | None = None,

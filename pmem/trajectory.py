@@ -142,7 +142,7 @@ def cut_middle(text: str, limit: int) -> str:
 
 
 def _diagnostic_line(text: str) -> str:
-    """The line that names the problem: the last exception of a traceback, else the first strong line, first hint, or last line."""
+    """The line that names the problem: the last exception of a traceback, else first strong line, first hint, last line."""
     start = _diagnostic_start(text)
     around = text[max(0, start - REDACTION_REACH) : start + REDACTION_REACH]
     clean, _ = redact(around)
