@@ -4,7 +4,6 @@
 with `to_policy_snapshot`, so that every stage renders the same prompt.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from data.tables import Row, read_rows, with_format, write_rows
+from pmem.bank import entry_number
 from pmem.canonical import content_id
 from pmem.snapshot import BankState, Entry, Snapshot, Step
 
@@ -89,16 +89,12 @@ def to_policy_snapshot(row: Row) -> Snapshot:
     """The runtime's `Snapshot` of a row. `next_number` is one above the highest number among the ids present."""
     bank = row["bank_before"]
     entries = tuple(Entry(**entry) for entry in bank["entries"])
+    next_number = max((entry_number(entry.id) for entry in entries), default=0) + 1
     return Snapshot(
         snapshot_id=row["snapshot_id"],
         task_messages=tuple(row["task_messages"]),
         window=tuple(Step(**step) for step in row["window"]),
-        bank=BankState(status=bank["status"], entries=entries, next_number=_next_number(entries)),
+        bank=BankState(status=bank["status"], entries=entries, next_number=next_number),
         triggers=tuple(row["triggers"]),
         last_reminder=row["last_reminder"],
     )
-
-
-def _next_number(entries: tuple[Entry, ...]) -> int:
-    numbers = [int(match.group(1)) for entry in entries if (match := re.search(r"-(\d+)$", entry.id))]
-    return max(numbers, default=0) + 1

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pmem.atomic import replacing
@@ -29,14 +30,22 @@ def format_name(schema: pa.Schema) -> str:
 
 
 def write_rows(path: Path, schema: pa.Schema, rows: Iterable[Row], *, sort_by: Sequence[str]) -> int:
-    """Write `rows` sorted by the columns `sort_by` (nulls first); returns how many.
+    """Write `rows` sorted by the columns `sort_by` (nulls first); returns how many. Raises ValueError on an unknown key."""
+    return write_table(path, gather(schema, rows), sort_by=sort_by)
 
-    Rows are held as Arrow batches, not as Python objects, so a hundred thousand snapshots fit in a few hundred MB.
-    Raises ValueError on an unknown key; a missing key is null.
+
+def gather(schema: pa.Schema, rows: Iterable[Row]) -> pa.Table:
+    """Rows as one table; a missing key is null. Held as Arrow batches, so 100,000 snapshots fit in a few hundred MB.
+
+    Raises ValueError on an unknown key.
     """
-    table = pa.Table.from_batches(list(_batches(schema, rows)), schema=schema)
+    return pa.Table.from_batches(list(_batches(schema, rows)), schema=schema)
+
+
+def write_table(path: Path, table: pa.Table, *, sort_by: Sequence[str]) -> int:
+    """Sort by the columns `sort_by`, nulls first, and write with fixed options: the same rows give the same bytes."""
     order = [(name, "ascending", "at_start") for name in sort_by]
-    table = table.take(pa.compute.sort_indices(table, sort_keys=order)) if len(table) else table
+    table = table.take(pc.sort_indices(table, sort_keys=order)) if len(table) else table
     with replacing(Path(path)) as temporary:
         pq.write_table(table, temporary, compression="zstd", version="2.6", row_group_size=10_000, store_schema=True)
     return len(table)
