@@ -73,7 +73,7 @@ def is_deterministic(snapshot: Snapshot) -> bool:
 
 
 def rules_spoke(snapshot: Snapshot) -> bool:
-    """The rules tier annotated a result since the last boundary: its trigger stands in the snapshot, and the boundary is taken."""
+    """The rules tier annotated a result since the last boundary: its trigger stands in the snapshot, nothing more is said."""
     return "repeated_failure" in snapshot.triggers
 
 

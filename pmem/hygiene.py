@@ -27,10 +27,11 @@ _WORD = re.compile(r"\w+")
 _BEYOND_LATIN = re.compile(r"[^\x00-\u024f]")
 
 _ONE_SCRIPT = {"HIRAGANA": "CJK", "KATAKANA": "CJK", "BOPOMOFO": "CJK", "KANGXI": "CJK", "HALFWIDTH": "CJK"}
-_NO_SCRIPT = frozenset(
-    "LATIN MODIFIER MATHEMATICAL SCRIPT BLACK-LETTER DOUBLE-STRUCK FULLWIDTH MICRO OHM KELVIN ANGSTROM FEMININE MASCULINE "
-    "SUPERSCRIPT SUBSCRIPT INFORMATION COMBINING PLANCK ROMAN TURNED".split()
-)
+_NO_SCRIPT = frozenset({
+    "LATIN", "MODIFIER", "MATHEMATICAL", "SCRIPT", "BLACK-LETTER", "DOUBLE-STRUCK", "FULLWIDTH", "MICRO", "OHM", "KELVIN",
+    "ANGSTROM", "FEMININE", "MASCULINE", "SUPERSCRIPT", "SUBSCRIPT", "INFORMATION", "COMBINING", "PLANCK", "ROMAN", "TURNED",
+})  # fmt: skip
+"""First words of the Unicode names of letters that belong to no foreign writing system: symbols, variants of Latin."""
 
 
 def slip_of(reminder: str, prompt: str) -> Slip | None:

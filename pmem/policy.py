@@ -163,7 +163,7 @@ class ModelPolicy:
         return [draft.result for draft in drafts]
 
     def _guarded(self, drafts: list[Draft], deadline: float | None, *phases: Callable[..., None]) -> None:
-        """Run the phases over the drafts still open; a fault of the route or a passed deadline ends all of them, content discarded."""
+        """Run the phases over the drafts still open; a fault of the route or a passed deadline ends them all, nothing kept."""
         for phase in phases:
             live = [draft for draft in drafts if not draft.settled]
             reason: Reason | None = None
