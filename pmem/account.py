@@ -42,9 +42,9 @@ class Account:
         """A boundary with new tools at which nothing was due: shown as silent, no row."""
         self.shown = Shown("silent", None, tier)
 
-    def rules(self, trigger: Trigger, decision: Decision, reason: Reason, *, num_cited: int = 0, wrote: int = 0) -> None:
+    def rules(self, trigger: Trigger, decision: Decision, reason: Reason, *, num_cited: int = 0, num_updated: int = 0) -> None:
         """A row of the rules tier: free, at once."""
-        delta = RowDelta.model_validate({"procedural": {"updated": wrote}})
+        delta = RowDelta.model_validate({"procedural": {"updated": num_updated}})
         self._row(triggers=(trigger,), tier="rules", decision=decision, reason=reason, num_cited=num_cited, bank_delta=delta)
         self.shown = Shown(decision, reason, "rules")
 

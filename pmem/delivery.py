@@ -137,9 +137,10 @@ class ReminderBuffer:
         self._restore = None
         return self._drop(decision, reason)
 
-    def withdraw_restore(self) -> None:
-        """The offer was not taken; the session offers it again."""
-        self._restore = None
+    def withdraw_restore(self) -> bool:
+        """The offer was not taken. Whether there was one, to be made again."""
+        offered, self._restore = self._restore is not None, None
+        return offered
 
     def _drop(self, decision: Decision, reason: Reason) -> list[Fate]:
         dropped, self._reminder = self._reminder, None

@@ -1,4 +1,4 @@
-"""The one step a session may have under way: who started it, for what, how old it is, and the daemon thread it runs on."""
+"""The one step a session may have under way: for what, since when, and the daemon thread it runs on."""
 
 import threading
 import time
@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pmem.account import Account
+from pmem.citing import Settled
 from pmem.outcomes import Reason
+from pmem.plane import Moment, Plane
 from pmem.snapshot import Snapshot
 from pmem.step import StepResult
 
@@ -20,26 +21,48 @@ GRACE_MS = 1_000
 
 @dataclass(eq=False, slots=True)
 class InFlight:
-    """A launched step. `account`: the books of the session that started it. `cancelled`: why its content will be discarded."""
+    """A launched step of one plane. It must land under the session's lock."""
 
-    account: Account
+    plane: Plane
     snapshot: Snapshot
-    turn: int
-    compactions: int
+    taken: Moment
     started: float = field(default_factory=time.monotonic)
     cancelled: Reason | None = None
+    """Why its content will be discarded."""
+    given_up: bool = False
+    """Past its deadline: the row is written, what it still answers is only billed."""
 
     def age_ms(self) -> float:
         return (time.monotonic() - self.started) * 1000
 
-    def is_overdue(self, timeout_ms: int) -> bool:
-        return self.age_ms() > timeout_ms + GRACE_MS
+    def give_up_when_overdue(self, timeout_ms: int) -> bool:
+        """Whether the deadline has passed; then the row is written and the slot may be taken by the next step."""
+        if self.age_ms() <= timeout_ms + GRACE_MS:
+            return False
+        self.given_up = True
+        self.plane.account.failed(self.snapshot.triggers, "timeout", "deadline", self.age_ms())
+        return True
+
+    def land(self, result: StepResult | None) -> None:
+        """The step ended; `result` is None when it raised. Late content is discarded, what it cost is still booked."""
+        plane, triggers = self.plane, self.snapshot.triggers
+        if self.given_up:
+            if result is not None:
+                plane.account.bill(result, "timeout/deadline")
+        elif self.cancelled is not None and result is not None:
+            plane.account.step(triggers, plane.tier, result, Settled("cancelled", self.cancelled))
+        elif self.cancelled is not None:
+            plane.account.failed(triggers, "cancelled", self.cancelled, self.age_ms())
+        elif result is None:
+            plane.account.failed(triggers, "error", "client_error", self.age_ms())
+        else:
+            plane.settle(self.snapshot, result, self.taken)
 
 
-Land = Callable[[InFlight, StepResult | None, BaseException | None], None]
+Land = Callable[[InFlight, StepResult | None, Exception | None], None]
 
 
-def run_detached(policy: "MemoryPolicy", step: InFlight, land: Land) -> threading.Thread:
+def run_detached(policy: "MemoryPolicy", step: InFlight, land: Land) -> None:
     """Run the step on a daemon thread; `land` is called there with its result or its error. Never keeps a process alive."""
 
     def run() -> None:
@@ -50,6 +73,4 @@ def run_detached(policy: "MemoryPolicy", step: InFlight, land: Land) -> threadin
         else:
             land(step, result, None)
 
-    thread = threading.Thread(target=run, name="pmem-step", daemon=True)
-    thread.start()
-    return thread
+    threading.Thread(target=run, name="pmem-step", daemon=True).start()

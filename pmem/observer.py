@@ -60,6 +60,8 @@ class Observer:
             self._thoughts.append(text[-2 * REDACTION_REACH :])
 
     def on_tool_call(self, *, tool: str, args: Any, call_id: str | None, batch_id: str | None) -> None:
+        if call_id is not None and (call_id in self._calls or call_id in self._answers):
+            return
         number = self.window.reserve()
         self._calls[call_id or f"#{number}"] = PendingCall(number, tool, args, batch_id)
         while len(self._calls) > MAX_CALLS:
