@@ -59,10 +59,19 @@ class SnapshotLabels:
         return any(row["divergence"] for row in rows)
 
     def advantage(self, row: Row) -> float | None:
-        """A(s, r) = V_remind - V_silent - cost(r), or None when it was not measured."""
-        if row["paired_diff"] is None:
-            return None
-        return float(row["paired_diff"]) - float(row["cost"] or 0.0)
+        """A(s, r) = V_remind - V_silent - cost(r) of one candidate row, or None when it was not measured."""
+        difference = row["paired_diff"]
+        if difference is None and self.silence and None not in (row["value"], self.silence["value"]):
+            difference = row["value"] - self.silence["value"]
+        return None if difference is None else float(difference) - float(row["cost"] or 0.0)
+
+    def best(self) -> tuple[Row | None, float | None]:
+        """The candidate with the highest advantage (smallest id among equals); unmeasured labels give their first candidate."""
+        measured = [(advantage, row) for row in self.candidates if (advantage := self.advantage(row)) is not None]
+        if not measured:
+            return (self.candidates[0] if self.candidates else None), None
+        advantage, row = max(measured, key=lambda pair: pair[0])
+        return row, advantage
 
 
 def write_labels(path: Path, rows: Iterable[Row]) -> int:

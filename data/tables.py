@@ -42,8 +42,14 @@ def gather(schema: pa.Schema, rows: Iterable[Row]) -> pa.Table:
     return pa.Table.from_batches(list(_batches(schema, rows)), schema=schema)
 
 
-def write_table(path: Path, table: pa.Table, *, sort_by: Sequence[str]) -> int:
-    """Sort by the columns `sort_by`, nulls first, and write with fixed options: the same rows give the same bytes."""
+def write_table(path: Path, table: pa.Table, *, sort_by: Sequence[str], facts: dict[str, str] | None = None) -> int:
+    """Sort by the columns `sort_by`, nulls first, and write with fixed options: the same rows give the same bytes.
+
+    `facts` go into the file's metadata: how the rows were made, for the data card.
+    """
+    if facts:
+        encoded = {key.encode(): value.encode() for key, value in facts.items()}
+        table = table.replace_schema_metadata({**(table.schema.metadata or {}), **encoded})
     order = [(name, "ascending", "at_start") for name in sort_by]
     table = table.take(pc.sort_indices(table, sort_keys=order)) if len(table) else table
     with replacing(Path(path)) as temporary:
@@ -57,6 +63,12 @@ def read_rows(path: Path, schema: pa.Schema, *, columns: Sequence[str] | None = 
         check_schema(Path(path), file.schema_arrow, schema)
         for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(columns) if columns else None):
             yield from batch.to_pylist()
+
+
+def metadata(path: Path) -> dict[str, str]:
+    """The facts a stage left in the file's metadata."""
+    found = open_parquet(path).schema_arrow.metadata or {}
+    return {key.decode(): value.decode() for key, value in sorted(found.items()) if key != b"ARROW:schema"}
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:

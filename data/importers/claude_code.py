@@ -60,8 +60,8 @@ def convert(session: list[Any], document: Document) -> Iterator[Rollout]:
             _line(log, line)
     if not log.events:
         raise BadRecord("no message of a user or an assistant in it")
-    first = next((line for line in session if line.get("sessionId") or line.get("session_id")), {})
-    name = str(first.get("sessionId") or first.get("session_id") or document.stem)
+    names = (line.get("sessionId") or line.get("session_id") for line in session)
+    name = str(next(filter(None, names), document.stem))
     outcome = beside(document, document.stem)
     task_id = _task_id(log, document, outcome, name)
     yield rollout(log, document, family="claude-code", task_id=task_id, agent=_model(session), record=name, outcome=outcome)

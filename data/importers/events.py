@@ -67,7 +67,7 @@ class EventLog:
             self._add(kind, text=text, **fields)
 
     def _add(self, kind: str, **fields: Any) -> Event:
-        event = Event.model_construct(i=len(self.events), kind=kind, **fields)  # type: ignore[arg-type]
+        event = Event.model_construct(i=len(self.events), kind=kind, **fields)
         self.events.append(event)
         return event
 

@@ -61,8 +61,8 @@ def reads_like_error(text: str) -> bool:
 
 
 def _task(history: list[Any]) -> str:
-    asked = (item for item in history if item.get("role") == "user" and not item.get("is_demo"))
-    return plain_text(next(asked, {}).get("content"))
+    asked = (item["content"] for item in history if item.get("role") == "user" and not item.get("is_demo"))
+    return plain_text(next(asked, None))
 
 
 def _step(log: EventLog, step: Any) -> None:
