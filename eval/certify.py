@@ -1,8 +1,9 @@
 """Learn-Then-Test: the lowest threshold whose false-intervention rate is at most alpha with confidence 1 - delta, or none.
 
-Angelopoulos et al. 2021 (arXiv 2110.01052), fixed-sequence testing from the safest threshold down, by MAPIE. The exchangeable unit is the
-episode, because turns of one episode err together: with 200 episodes or more their loss (share of silence-is-right snapshots spoken to,
-Hoeffding-Bentkus), with fewer one seeded random snapshot of each (exact binomial tail). The grid is fixed beforehand.
+Angelopoulos et al. 2021 (arXiv 2110.01052), fixed-sequence testing from the safest threshold down, by MAPIE. The
+exchangeable unit is the episode, because turns of one episode err together: with 200 episodes or more their loss (share of
+silence-is-right snapshots spoken to, Hoeffding-Bentkus), with fewer one seeded random snapshot of each (exact binomial
+tail). The grid is fixed beforehand.
 """
 
 import hashlib
@@ -26,7 +27,9 @@ MAX_GRID = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """`threshold` is None when nothing on the grid can be certified. `observed` is the error rate at `threshold`, or at `wanted`."""
+    """`threshold` is None when nothing on the grid can be certified. `observed` is the error rate at `threshold`, or at
+    `wanted`.
+    """
 
     threshold: float | None
     alpha: float
@@ -48,12 +51,10 @@ class Certificate:
                 f"{self.threshold:.2f} up, on {unit}."
             )
         start = f"Cannot be certified with {unit} at {self.alpha:.0%} and {level} confidence"
+        seen = f"{start}: at the wanted threshold {self.wanted:.2f} the observed rate is {self.observed:.1%}"
         if self.more_units is None:
-            return f"{start}: at the wanted threshold {self.wanted:.2f} the observed rate is {self.observed:.1%}; the ranking must improve."
-        return (
-            f"{start}: at the wanted threshold {self.wanted:.2f} the observed rate is {self.observed:.1%}; {self.more_units} more "
-            "silence-is-right episodes at that rate are needed."
-        )
+            return f"{seen}; the ranking must improve."
+        return f"{seen}; {self.more_units} more silence-is-right episodes at that rate are needed."
 
 
 def make_grid(points: int) -> Floats:

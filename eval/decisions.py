@@ -1,7 +1,8 @@
-"""The decisions file, `pmem.decision/1`: one row a snapshot and arm (and sample), what the policy would do there (design/files.md).
+"""The decisions file, `pmem.decision/1`: one row a snapshot and arm (and sample), what the policy would do there
+(design/files.md).
 
-A row is made at a low threshold (`threshold`, the writing floor of `eval.score`), so that a later, higher threshold can be applied to
-the saved row without asking the model again: `eval.operating`. `data.pivots` reads the same file by column names.
+A row is made at a low threshold (`threshold`, the writing floor of `eval.score`), so that a later, higher threshold can be
+applied to the saved row without asking the model again: `eval.operating`. `data.pivots` reads the same file by column names.
 """
 
 import math
@@ -18,8 +19,19 @@ from pmem.errors import UserError
 FORMAT = "pmem.decision/1"
 LABEL_MASS_FLOOR = 0.95
 ARMS = (
-    "never", "always", "random", "rules", "prompted", "sft", "sft_grpo", "full_bank", "injection_only", "retrieval", "advisor", "oracle",
-)  # fmt: skip
+    "never",
+    "always",
+    "random",
+    "rules",
+    "prompted",
+    "sft",
+    "sft_grpo",
+    "full_bank",
+    "injection_only",
+    "retrieval",
+    "advisor",
+    "oracle",
+)
 OPERATION_TYPE = pa.struct([("op", pa.string()), ("content", pa.string()), ("id", pa.string())])
 DECISION_SCHEMA = with_format(FORMAT, [
     pa.field("snapshot_id", pa.string(), nullable=False),
@@ -81,7 +93,9 @@ def write_decisions(path: Path, decisions: Iterable[Decision]) -> int:
 
 
 def read_decisions(path: Path) -> list[Decision]:
-    """Read a decisions file. Raises UserError on a probability outside [0, 1], NaN, an unknown arm, or a snapshot that stands twice."""
+    """Read a decisions file. Raises UserError on a probability outside [0, 1], NaN, an unknown arm, or a snapshot that
+    stands twice.
+    """
     decisions: list[Decision] = []
     seen: set[tuple[str, str, int | None]] = set()
     for row in read_rows(path, DECISION_SCHEMA):
@@ -99,7 +113,9 @@ def read_decisions(path: Path) -> list[Decision]:
 
 
 def check_decision(decision: Decision, path: Path) -> None:
-    """Raise UserError naming the row whose numbers cannot be probabilities, or that speaks on a read that must count as malformed."""
+    """Raise UserError naming the row whose numbers cannot be probabilities, or that speaks on a read that must count as
+    malformed.
+    """
     if decision.arm not in ARMS:
         raise UserError(f"{path}: unknown arm {decision.arm!r}; known are {', '.join(ARMS)}")
     for name in ("prob_raw", "prob_calibrated", "label_mass"):

@@ -1,7 +1,8 @@
 """Which measured candidate does a spoken reminder match? By what it cites and by what it claims, never by the number alone.
 
-`claim` = share of the candidate's telling words (paths, values, names) that stand in the spoken text. Same citations and a claim of at
-least one half match; other or no citations need nearly all of one candidate's words, and more than of any other.
+Compared are *telling words*: paths, values and names, without citations and filler. A match holds every telling word of the
+candidate, or, with the same citations, at least half of them and nothing that the candidate does not say: a right number
+under a wrong value matches nothing. Negations must agree. What matches nothing is counted (`unmatched share`) and is a miss.
 """
 
 import re
@@ -11,27 +12,24 @@ from eval.truth import Candidate
 
 WORD = re.compile(r"[\w./~+:@#%=-]*\w")
 CITATION = re.compile(r"\[\s*tm-[^\]]*\]")
-FILLER = frozenset(
-    "a an and are as at be before but by do does for from has have in into is it its must not of on or remember reminder should "
-    "that the then this to use was were when will with you your memory note".split()
-)
-CLAIM_SAME_CITATION = 0.5
-CLAIM_ALONE = 0.85
+NEGATIONS = frozenset({"not", "never", "no", "without", "isn't", "don't", "instead"})
+FILLER_TEXT = """
+a an and are as at be been before but by can do does done for from has have in into is it its make memory must need needs
+note of on only or please put reminder remember see set should still sure that the then this to use used using was we were
+when will with you your
+"""
+FILLER = frozenset(FILLER_TEXT.split())
+CLAIM_FLOOR = 0.5
 
 
 def match_candidate(text: str | None, cited_ids: Sequence[str], candidates: Sequence[Candidate]) -> str | None:
     """The id of the candidate that `text` says, or None."""
     if not text:
         return None
-    said = telling_words(text)
-    scored = sorted(((_claim(said, candidate), candidate) for candidate in candidates), key=lambda pair: -pair[0])
-    cited = set(cited_ids)
-    for claim, candidate in scored:
-        if cited and cited == set(candidate.cited_ids) and claim >= CLAIM_SAME_CITATION:
-            return candidate.candidate_id
-    if scored and scored[0][0] >= CLAIM_ALONE and (len(scored) == 1 or scored[1][0] < scored[0][0]):
-        return scored[0][1].candidate_id
-    return None
+    said, cited = telling_words(text), set(cited_ids)
+    fitting = [candidate for candidate in candidates if _says(said, cited, candidate)]
+    fitting.sort(key=lambda candidate: (cited != set(candidate.cited_ids), -len(telling_words(candidate.text))))
+    return fitting[0].candidate_id if fitting else None
 
 
 def telling_words(text: str) -> frozenset[str]:
@@ -40,6 +38,11 @@ def telling_words(text: str) -> frozenset[str]:
     return frozenset(word for word in words if word and word not in FILLER)
 
 
-def _claim(said: frozenset[str], candidate: Candidate) -> float:
+def _says(said: frozenset[str], cited: set[str], candidate: Candidate) -> bool:
     wanted = telling_words(candidate.text)
-    return len(said & wanted) / len(wanted) if wanted else 0.0
+    if not wanted or (said & NEGATIONS) != (wanted & NEGATIONS):
+        return False
+    if wanted <= said:
+        return True
+    same = bool(cited) and cited == set(candidate.cited_ids)
+    return same and said <= wanted and len(said) >= CLAIM_FLOOR * len(wanted)

@@ -1,6 +1,7 @@
 """Saved decisions brought to an operating point: calibrate the probability, apply a threshold, line up with what is known.
 
-A row was made at the writing floor of `eval.score`; at a higher threshold it either stays as it is or becomes `gated/below_threshold`.
+A row was made at the writing floor of `eval.score`; at a higher threshold it either stays as it is or becomes
+`gated/below_threshold`.
 """
 
 from collections.abc import Sequence
@@ -13,13 +14,16 @@ from eval.decisions import Decision
 from eval.statistics import Floats
 from eval.truth import Truth
 from pmem.errors import UserError
+from pmem.policy import OWN_CHOICE
 
 MODEL_ARMS = frozenset({"prompted", "sft", "sft_grpo", "full_bank", "injection_only", "advisor"})
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One arm on labelled snapshots, rows aligned. `spoke` is a share in [0, 1] (arms in expectation), `prob` NaN without a model."""
+    """One arm on labelled snapshots, rows aligned. `spoke` is a share in [0, 1] (arms in expectation), `prob` NaN without a
+    model.
+    """
 
     arm: str
     truths: tuple[Truth, ...]
@@ -81,17 +85,19 @@ def align(decisions: Sequence[Decision], truths: dict[str, Truth], arm: str) -> 
 def at_threshold(decision: Decision, prob: float | None, threshold: float | None) -> Decision:
     """`decision` under a threshold on the calibrated probability `prob`; arms without a model are not gated by one.
 
-    A row that stood below the writing floor and is above the threshold would speak, though its text was never written.
+    A row that stood below the writing floor and reaches the threshold would speak, though its text was never written. Below the
+    threshold the runtime calls a model that wanted to speak gated, and any other silent.
     """
     if threshold is None or prob is None:
         return replace(decision, prob_calibrated=prob)
+    moved = replace(decision, prob_calibrated=prob, threshold=threshold)
     if prob >= threshold and decision.reason == "below_threshold":
-        return replace(decision, decision="injected", reason="intervened", spoke=True, prob_calibrated=prob, threshold=threshold)
+        return replace(moved, decision="injected", reason="intervened", spoke=True)
     if prob < threshold and decision.decision in {"injected", "gated"}:
-        return replace(
-            decision, decision="gated", reason="below_threshold", spoke=False, prob_calibrated=prob, threshold=threshold
-        )
-    return replace(decision, prob_calibrated=prob, threshold=threshold)
+        if (decision.prob_raw or 0.0) >= OWN_CHOICE:
+            return replace(moved, decision="gated", reason="below_threshold", spoke=False)
+        return replace(moved, decision="silent", reason="model_silent", spoke=False)
+    return moved
 
 
 def make_view(arm: str, truths: dict[str, Truth], decisions: Sequence[Decision], probs: Sequence[float | None],

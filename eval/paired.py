@@ -31,8 +31,8 @@ def paired_difference(arm: Floats, baseline: Floats, tasks: Sequence[str], *, se
 
     The interval resamples tasks. McNemar assumes one trial a task, so it is None when a task has several.
     """
-    helped = int(np.sum((arm > baseline)))
-    harmed = int(np.sum((arm < baseline)))
+    helped = int(np.sum(arm > baseline))
+    harmed = int(np.sum(arm < baseline))
     single = len(set(tasks)) == len(tasks)
     p_value = None
     if single and helped + harmed:

@@ -1,8 +1,8 @@
 """Figures with intervals: clustered bootstrap, ranking, calibration and selectivity. Never a number without its interval.
 
 One invariant: every statistic is written for *weighted* rows, weights of shape (R, N) for R resamples at once, so the value (all
-weights 1) and its bootstrap replicates come from the same few lines. Ours are only what no kept library has: the clustered bootstrap,
-the debiased calibration error (Kumar et al. 2019, arXiv 1909.10155) and AUGRC (Traub et al. 2024, arXiv 2407.01032).
+weights 1) and its bootstrap replicates come from the same few lines. Ours are only what no kept library has: the clustered
+bootstrap, the debiased calibration error (Kumar et al. 2019, arXiv 1909.10155) and AUGRC (Traub et al. 2024, arXiv 2407.01032).
 """
 
 from collections.abc import Callable, Sequence
@@ -59,8 +59,8 @@ def bootstrap(
 ) -> Figure:
     """`statistic` over all rows, with a percentile interval from resampling whole clusters.
 
-    The percentiles are widened for few clusters (Hesterberg 2015, expanded percentile). A `proportion` whose replicates never move
-    (0 of n, n of n) gets the exact binomial interval over clusters instead of one of width 0.
+    The percentiles are widened for few clusters (Hesterberg 2015, expanded percentile). A `proportion` whose replicates
+    never move (0 of n, n of n) gets the exact binomial interval over clusters instead of one of width 0.
     """
     num_rows = len(clusters)
     if num_rows == 0:

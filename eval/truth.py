@@ -40,6 +40,7 @@ class Truth:
     family: str
     split: str
     mechanism: str | None
+    boundary: int
     step: int
     bank_size: int
     label_kind: str
@@ -111,6 +112,7 @@ def _truth(row: dict[str, Any], labels: SnapshotLabels) -> Truth:
         family=row["family"],
         split=row["split"],
         mechanism=row["mechanism"],
+        boundary=row["boundary_index"],
         step=row["step"],
         bank_size=len(row["bank_before"]["entries"]),
         label_kind=labels.label_kind,

@@ -64,7 +64,9 @@ def test_a_grid_of_a_million_points_is_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("episodes", "spread"), [(60, 0.0), (60, 1.0), (200, 0.0), (200, 1.0)])
 def test_violations_stay_below_delta(episodes: int, spread: float) -> None:
-    """400 repetitions, 25 silence-is-right turns an episode, shared random intercept: a one-sided exact test does not reject 5 %."""
+    """400 repetitions, 25 silence-is-right turns an episode, shared random intercept: a one-sided exact test does not reject
+    5 %.
+    """
     generator = np.random.default_rng(int(episodes * 10 + spread))
     borderline = _threshold_with_rate(0.05, spread)
     violations = certified = 0

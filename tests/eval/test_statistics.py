@@ -111,7 +111,9 @@ def test_ece_of_a_constant_is_its_distance() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("slope", [1.0, 0.5])
 def test_squared_calibration_error_is_unbiased(slope: float) -> None:
-    """Fixed probabilities, labels drawn 3,000 times from a known model: the mean estimate hits the true binned error, plain ECE does not."""
+    """Fixed probabilities, labels drawn 3,000 times from a known model: the mean estimate hits the true binned error, plain
+    ECE does not.
+    """
     generator = np.random.default_rng(9)
     said = np.sort(expit(generator.normal(-1.5, 1.5, 200)))
     true = expit(np.log(said / (1 - said)) * slope)

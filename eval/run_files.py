@@ -1,0 +1,57 @@
+"""Names of the files of one run, so that no stage of evaluation spells a path twice."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from eval.decisions import ARMS
+
+
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    """The folder of a run, such as runs/quickstart."""
+
+    run: Path
+
+    @property
+    def snapshots(self) -> Path:
+        return self.run / "snapshots.parquet"
+
+    @property
+    def labels(self) -> Path:
+        return self.run / "labels.parquet"
+
+    @property
+    def threshold(self) -> Path:
+        return self.run / "threshold.json"
+
+    @property
+    def sweep(self) -> Path:
+        return self.run / "sweep.json"
+
+    @property
+    def ab(self) -> Path:
+        return self.run / "ab.json"
+
+    @property
+    def verdict(self) -> Path:
+        return self.run / "verdict.json"
+
+    @property
+    def figures(self) -> Path:
+        return self.run / "figures.json"
+
+    @property
+    def report(self) -> Path:
+        return self.run / "report.html"
+
+    def decisions(self, arm: str) -> Path:
+        """Where `eval.score` puts the decisions of an arm."""
+        return self.run / "decisions" / f"{arm}.parquet"
+
+    def arm_threshold(self, arm: str) -> Path:
+        """Where `eval.sweep` puts the threshold of an arm that is not the candidate."""
+        return self.run / "thresholds" / f"{arm}.json"
+
+    def scored_arms(self) -> dict[str, Path]:
+        """Arms that have a decisions file, in report order."""
+        return {arm: self.decisions(arm) for arm in ARMS if self.decisions(arm).exists()}

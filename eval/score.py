@@ -1,0 +1,237 @@
+"""What an arm would do at every snapshot: probability, label mass, text, outcome, tokens, time -> decisions/<arm>.parquet.
+
+Run:  python -m eval.score arm=rules                        (seconds)
+      python -m eval.score arm=sft                          (configs/score.yaml; model in <run>/sft, in this process)
+      python -m eval.score arm=sft url=http://127.0.0.1:8077/v1
+      python -m eval.score arm=sft splits=[train] samples=8 out=runs/quickstart/samples.parquet     (sampled answers for
+      data.pivots)
+Chunks are kept by the hash of their content under <run>/.cache, so a stopped run goes on where it stood, and a second one
+costs nothing. Reminders are written only above `reminder_floor` (at most `max_reminder_share` of a chunk) and where the
+label says one was needed.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from data.progress import track
+from data.snapshots import read_snapshots, to_policy_snapshot
+from eval.arms import TRAINED, WITHOUT_MODEL, BatchPolicy, WritingPolicy, make_arm
+from eval.backends import model_folder, open_backend
+from eval.decisions import ARMS, Decision, read_decisions, write_decisions
+from eval.matching import match_candidate
+from eval.run_files import RunFiles
+from eval.truth import Truth, read_truths
+from pmem.backend import Backend
+from pmem.canonical import content_id
+from pmem.config import parse_stage
+from pmem.errors import UserError, exit_code
+from pmem.policy import ModelPolicy
+from pmem.prompt import PROMPT_VERSION
+from pmem.snapshot import Snapshot
+from pmem.step import StepResult
+
+DERIVED = frozenset({"never", "always", "random", "oracle"})
+"""Arms that `eval.promote` makes from the candidate's decisions; they need no scoring."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScoreConfig:
+    """Which arm over which snapshots."""
+
+    arm: str = "rules"
+    """rules, prompted, sft, sft_grpo, full_bank, retrieval, injection_only or advisor."""
+    run: Path = Path("runs/quickstart")
+    """Folder of the run."""
+    snapshots: Path | None = None
+    """Default <run>/snapshots.parquet."""
+    labels: Path | None = None
+    """Default <run>/labels.parquet; only labelled snapshots are scored, unless `only_labelled` is off."""
+    only_labelled: bool = True
+    """Score only snapshots that have labels."""
+    splits: tuple[str, ...] = ("dev", "fit", "certify", "test", "heldout")
+    """Splits to score; absent ones are passed over."""
+    split: str | None = None
+    """Short for splits=[one]."""
+    limit: int | None = None
+    """At most so many snapshots a split, chosen by the order of their ids."""
+    model: Path | None = None
+    """Model folder; default <run>/sft, <run>/grpo or the cached base model."""
+    url: str | None = None
+    """Score over HTTP against an OpenAI-compatible server instead of in this process."""
+    model_name: str = ""
+    """Name of the model as the server lists it."""
+    grammar: bool = False
+    """Decode list and reminder under the grammar."""
+    reminder_floor: float = 0.1
+    """Raw probability from which a reminder is written; a later threshold must not lie below it."""
+    max_reminder_share: float = 0.35
+    """Largest share of a chunk for which reminders are written besides the needed ones, the likeliest first."""
+    list_max_tokens: int = 96
+    """Longest list of operations."""
+    reminder_max_tokens: int = 64
+    """Longest reminder."""
+    samples: int = 0
+    """Sampled answers a snapshot (for pivots) instead of the greedy one; 0: none."""
+    temperature: float = 1.0
+    """Of the sampled reminders."""
+    chunk: int = 64
+    """Snapshots a chunk: the unit of progress and of resuming."""
+    max_batch_tokens: int = 16_384
+    """Tokens of one batch in this process."""
+    seed: int = 17
+    """Of the samples."""
+    out: Path | None = None
+    """Default <run>/decisions/<arm>.parquet."""
+
+    def __post_init__(self) -> None:
+        if self.arm not in ARMS:
+            raise UserError(f"unknown arm {self.arm!r}; known are {', '.join(ARMS)}")
+        if self.arm in DERIVED:
+            raise UserError(
+                f"arm {self.arm} is made from the candidate's decisions by `python -m eval.promote`; score another arm"
+            )
+        if self.samples and self.arm not in TRAINED:
+            raise UserError(f"arm {self.arm} cannot be sampled; use prompted, sft or sft_grpo")
+        if self.chunk < 1 or self.samples < 0 or not 0 <= self.max_reminder_share <= 1:
+            raise UserError("chunk must be at least 1, samples at least 0 and max_reminder_share between 0 and 1")
+
+    @property
+    def target(self) -> Path:
+        return self.out or RunFiles(self.run).decisions(self.arm)
+
+
+def main(argv: list[str] | None = None) -> int:
+    config = parse_stage(ScoreConfig, __doc__, Path("configs/score.yaml"), argv)
+    started = time.perf_counter()
+    snapshots, truths = load(config)
+    backend = None
+    if config.arm not in WITHOUT_MODEL:
+        folder = config.model if config.url else model_folder(config.arm, config.run, config.model)
+        backend = open_backend(folder, config.url, model_name=config.model_name, max_batch_tokens=config.max_batch_tokens)
+    scorer = Scorer(config, backend, truths)
+    decisions = [
+        row for chunk in track(scorer.chunks(snapshots), f"scoring {config.arm}", unit="chunks") for row in scorer.rows(chunk)
+    ]
+    write_decisions(config.target, decisions)
+    print(closing(config, decisions, time.perf_counter() - started))
+    return 0
+
+
+def load(config: ScoreConfig) -> tuple[list[Snapshot], dict[str, Truth]]:
+    """Snapshots of the wanted splits in order of id, and what is known of them. Raises UserError when there is none."""
+    splits = (config.split,) if config.split else config.splits
+    files = RunFiles(config.run)
+    path, labels = config.snapshots or files.snapshots, config.labels or files.labels
+    truths = read_truths(path, labels, splits) if config.only_labelled or labels.exists() else {}
+    counts: Counter[str] = Counter()
+    chosen = []
+    for row in read_snapshots(path):
+        wanted = row["split"] in splits and (row["snapshot_id"] in truths or not config.only_labelled)
+        if not wanted or (config.limit is not None and counts[row["split"]] >= config.limit):
+            continue
+        if row["prompt_version"] != PROMPT_VERSION:
+            raise UserError(f"{path} was made for prompt version {row['prompt_version']}, this is {PROMPT_VERSION}; replay again")
+        counts[row["split"]] += 1
+        chosen.append(to_policy_snapshot(row))
+    if not chosen:
+        raise UserError(f"{path}: no snapshot of split {', '.join(splits)} to score; simulate more, or name another split")
+    return chosen, truths
+
+
+class Scorer:
+    """Asks one arm about chunks of snapshots, keeping each answered chunk on disk by the hash of what it was asked."""
+
+    def __init__(self, config: ScoreConfig, backend: Backend | None, truths: dict[str, Truth]) -> None:
+        self.config = config
+        self.backend = backend
+        self.truths = truths
+        self.needed = frozenset(name for name, truth in truths.items() if truth.need)
+        self.policy = self._policy()
+        self.cache = config.run / ".cache" / "decisions"
+
+    def _policy(self) -> BatchPolicy:
+        config = self.config
+        budget = (config.list_max_tokens, config.reminder_max_tokens)
+        if config.arm not in TRAINED:
+            return make_arm(config.arm, self.backend, grammar=config.grammar, max_tokens=budget, seed=config.seed)
+        assert self.backend is not None
+        policy = WritingPolicy(
+            self.backend, name=config.arm, grammar=config.grammar, list_max_tokens=budget[0], reminder_max_tokens=budget[1],
+            timeout_ms=None,
+        )  # fmt: skip
+        policy.floor, policy.max_share, policy.needed = config.reminder_floor, config.max_reminder_share, self.needed
+        return policy
+
+    def chunks(self, snapshots: Sequence[Snapshot]) -> list[Sequence[Snapshot]]:
+        """Snapshots in chunks whose members depend only on the list of ids."""
+        size = self.config.chunk
+        return [snapshots[start : start + size] for start in range(0, len(snapshots), size)]
+
+    def rows(self, chunk: Sequence[Snapshot]) -> Iterator[Decision]:
+        """Decisions of a chunk, from the cache or the model, matched with the measured candidates."""
+        path = self.cache / f"{self.key(chunk)}.parquet"
+        if path.exists():
+            rows = read_decisions(path)
+        else:
+            rows = self.ask(chunk)
+            write_decisions(path, rows)
+        for row in rows:
+            truth = self.truths.get(row.snapshot_id)
+            matched = match_candidate(row.reminder_text, row.cited_ids, truth.candidates) if truth else None
+            yield replace(row, matched_candidate_id=matched)
+
+    def key(self, chunk: Sequence[Snapshot]) -> str:
+        """Hash of everything the answer depends on."""
+        config = self.config
+        settings = [config.arm, config.grammar, config.reminder_floor, config.max_reminder_share, config.list_max_tokens,
+                    config.reminder_max_tokens, config.samples, config.temperature, config.seed]  # fmt: skip
+        model = [getattr(self.backend, "model_hash", None), getattr(self.backend, "route", None), PROMPT_VERSION]
+        asked = [[snapshot.model_dump(mode="json"), snapshot.snapshot_id in self.needed] for snapshot in chunk]
+        return content_id([settings, model, asked])
+
+    def ask(self, chunk: Sequence[Snapshot]) -> list[Decision]:
+        """Put a chunk to the arm. The time of a row is its share of the chunk's wall time."""
+        started = time.perf_counter()
+        if self.config.samples:
+            assert isinstance(self.policy, ModelPolicy)
+            answers = self.policy.sample_many(
+                chunk, num_samples=self.config.samples, temperature=self.config.temperature, seed=self.config.seed
+            )
+        else:
+            answers = [[result] for result in self.policy.step_many(chunk)]
+        share_ms = (time.perf_counter() - started) * 1000 / len(chunk) / max(1, self.config.samples)
+        rows = []
+        for snapshot, results in zip(chunk, answers):
+            for index, result in enumerate(results):
+                rows.append(self.decision(snapshot, result, index if self.config.samples else None, share_ms))
+        return rows
+
+    def decision(self, snapshot: Snapshot, result: StepResult, sample: int | None, share_ms: float) -> Decision:
+        """A step's result as a row."""
+        assert snapshot.snapshot_id is not None
+        model = self.backend is not None
+        return Decision(
+            snapshot_id=snapshot.snapshot_id, arm=self.config.arm, decision=result.decision, reason=result.reason,
+            model_hash=self.backend.model_hash if self.backend else None, prompt_version=PROMPT_VERSION,
+            seed=self.config.seed if model else None, sample_index=sample, list_text=result.list_text or None,
+            operations=[{"op": op.op, "content": op.content, "id": op.id} for op in result.operations],
+            prob_raw=result.prob_raw, prob_calibrated=result.prob_calibrated, label_mass=result.label_mass,
+            spoke=result.decision == "injected", threshold=result.threshold, reminder_text=result.reminder or None,
+            cited_ids=list(result.cited), tokens_in=result.tokens_in, tokens_out=result.tokens_out,
+            latency_ms=round(share_ms, 3) if model else 0.0, route=result.route,
+        )  # fmt: skip
+
+
+def closing(config: ScoreConfig, decisions: Sequence[Decision], seconds: float) -> str:
+    """The stage's one line."""
+    ends = Counter(row.decision for row in decisions)
+    shares = ", ".join(f"{name} {count / len(decisions):.0%}" for name, count in ends.most_common())
+    tokens = sum(row.tokens_in + row.tokens_out for row in decisions)
+    return f"score: {config.arm}: {len(decisions)} rows in {seconds:.1f} s ({shares}; {tokens} tokens) in {config.target}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(exit_code(main))
