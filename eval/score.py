@@ -16,12 +16,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from data.matching import match_candidate
 from data.progress import track
 from data.snapshots import read_snapshots, to_policy_snapshot
 from eval.arms import TRAINED, WITHOUT_MODEL, BatchPolicy, WritingPolicy, make_arm
 from eval.backends import model_folder, open_backend
 from eval.decisions import ARMS, Decision, read_decisions, write_decisions
-from eval.matching import match_candidate
 from eval.run_files import RunFiles
 from eval.truth import Truth, read_truths
 from pmem.backend import Backend
@@ -60,9 +60,11 @@ class ScoreConfig:
     model: Path | None = None
     """Model folder; default <run>/sft, <run>/grpo or the cached base model."""
     url: str | None = None
-    """Score over HTTP against an OpenAI-compatible server instead of in this process."""
+    """Score over HTTP against an OpenAI-compatible server of that folder instead of in this process."""
     model_name: str = ""
-    """Name of the model as the server lists it."""
+    """Name of the model as the server lists it; default the folder's name."""
+    concurrency: int = 8
+    """Requests sent side by side to a server."""
     grammar: bool = False
     """Decode list and reminder under the grammar."""
     reminder_floor: float = 0.1
@@ -109,8 +111,14 @@ def main(argv: list[str] | None = None) -> int:
     snapshots, truths = load(config)
     backend = None
     if config.arm not in WITHOUT_MODEL:
-        folder = config.model if config.url else model_folder(config.arm, config.run, config.model)
-        backend = open_backend(folder, config.url, model_name=config.model_name, max_batch_tokens=config.max_batch_tokens)
+        folder = model_folder(config.arm, config.run, config.model)
+        backend = open_backend(
+            folder,
+            config.url,
+            model_name=config.model_name,
+            concurrency=config.concurrency,
+            max_batch_tokens=config.max_batch_tokens,
+        )
     scorer = Scorer(config, backend, truths)
     decisions = [
         row for chunk in track(scorer.chunks(snapshots), f"scoring {config.arm}", unit="chunks") for row in scorer.rows(chunk)

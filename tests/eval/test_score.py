@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from data.labels import write_labels
+from data.matching import match_candidate
 from data.snapshots import read_snapshots, write_snapshots
 from eval import score
 from eval.decisions import read_decisions
-from eval.matching import match_candidate
 from eval.truth import Candidate
 from pmem.errors import UserError
 from pmem.prompt import PROMPT_VERSION
@@ -147,8 +147,10 @@ CANDIDATES = (
     ("text", "cited", "expected"),
     [
         ("write report to out/summary.json as JSON [tm-k-1]", ["tm-k-1"], "json"),
-        ("Remember: out/summary.json, JSON report [tm-k-1]", ["tm-k-1"], "json"),
+        ("Remember: write out/summary.json, the JSON report [tm-k-1]", ["tm-k-1"], "json"),
         ("Write the report to out/summary.json as JSON", [], "json"),
+        ("Remember: out/summary.json [tm-k-1]", ["tm-k-1"], None),
+        ("Write the report to out/summary.json as CSV [tm-k-1]", ["tm-k-1"], None),
         ("purple monkey dishwasher [tm-k-1]", ["tm-k-1"], None),
         ("The service listens on port 8410 [tm-k-1]", ["tm-k-1"], "port"),
         ("The service listens on port 9999 [tm-k-2]", ["tm-k-2"], None),
