@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 from typing import Any, NamedTuple
 
 from pmem.bank import Bank
-from pmem.redaction import redact
+from pmem.redaction import Redactor, redact
 from pmem.rules import Advisory, Rules, requests_repeat
 from pmem.snapshot import Step
 from pmem.tool_kinds import changes_workspace as guess_change
@@ -38,6 +38,7 @@ class Observer:
         self.window = Window(trajectory_steps)
         self.rules = Rules(bank, self.window.reaches)
         self._triggers = triggers
+        self._redactor = Redactor()
         self._first_message: str | None = None
         self._later: deque[str] = deque(maxlen=NUM_LATER)
         self._repeat_requested = False
@@ -129,7 +130,7 @@ class Observer:
             call=describe_call(tool, args),
             fingerprint=fingerprint(tool, args),
             outcome="error" if is_error else "ok",
-            digest=digest(text, is_error=is_error),
+            digest=digest(text, is_error=is_error, clean=self._redactor.redact),
             provenance="code",
             thought=thought,
         )

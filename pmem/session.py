@@ -28,7 +28,7 @@ from pmem.observer import PendingCall
 from pmem.outcomes import Reason
 from pmem.plane import Plane
 from pmem.settings import Settings
-from pmem.snapshot import Snapshot
+from pmem.snapshot import Snapshot, Step
 from pmem.step import StepResult
 from pmem.telemetry import Telemetry
 
@@ -257,6 +257,7 @@ class MemorySession:
                 "waiting_reminder": None if waiting is None else {"step_id": waiting.step_id, "text": waiting.text},
                 "num_turns": plane.turn,
                 "bank": plane.bank.state().model_dump(mode="json"),
+                "tools_since_step": plane.triggers.tools_since_step,
                 "window": [step.model_dump(mode="json") for step in plane.observer.window.steps()],
                 "faults": self.num_faults,
                 **plane.account.inspect(),
@@ -266,6 +267,16 @@ class MemorySession:
     def bank(self) -> Bank:
         """The live bank (thread-safe itself)."""
         return self._plane.bank
+
+    def window(self) -> tuple[Step, ...]:
+        """Completed steps as the policy would see them, oldest first."""
+        with self._lock:
+            return self._plane.observer.window.steps()
+
+    def tools_since_step(self) -> int:
+        """Completed tools since the last prompted step, which the cadence counts."""
+        with self._lock:
+            return self._plane.triggers.tools_since_step
 
     def pending_call(self, call_id: str | None) -> PendingCall | None:
         """A declared call without its result: the one of that id, else the oldest without an id."""

@@ -98,6 +98,11 @@ class Settings(_Strict):
         return self.state_dir / "usage" / "out-of-turn.jsonl"
 
     @property
+    def socket_file(self) -> Path:
+        """Where the process that holds live sessions (the hook daemon) answers `pmem memory` and `pmem handoff`."""
+        return self.state_dir / "live.sock"
+
+    @property
     def handoff_dir(self) -> Path:
         return self.data_dir / "handoffs"
 

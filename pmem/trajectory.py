@@ -6,7 +6,7 @@ Order matters: text is redacted BEFORE it is cut, so that a secret that straddle
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pmem.canonical import canonical_json
@@ -19,7 +19,10 @@ THOUGHT_MAX_BYTES = 240
 REDACTION_REACH = 16_384
 """Characters redacted on either side of the line that is kept; longer than any private key block in use."""
 
-_SPACE = re.compile(r"\s+")
+Clean = Callable[[str], tuple[str, int]]
+"""Text -> text without secrets, and how many were taken out."""
+
+_ENDS = 2_000
 _STRONG = re.compile(
     r"^[ \t]*(?:E[ \t]+)?(?:[\w.]+(?:Error|Exception|Warning)|error|fatal|panic|FAILED|FAIL|ERROR)\b[ \t]*(?:\[\w+\])?[:!(]"
     r"|: (?:fatal )?error\b|: \*\*\* |command not found|[Nn]o such file|[Pp]ermission denied|not found$",
@@ -53,15 +56,20 @@ def describe_call(tool: str, args: Any) -> str:
     return cut_chars(collapse(f"{tool.strip()} {clean}"), CALL_MAX_CHARS)
 
 
-def digest(text: str, *, is_error: bool) -> str:
-    """What remains of a result in 240 bytes: redacted, then the diagnostic line of an error, head and tail of a success."""
+def digest(text: str, *, is_error: bool, clean: Clean = redact) -> str:
+    """What remains of a result in 240 bytes: redacted, then the diagnostic line of an error, head and tail of a success.
+
+    `clean` may be a stream's redactor, which knows what earlier results ended with. Of a text over 32,768 characters only the
+    surroundings of what is kept are redacted and looked at.
+    """
     if is_error:
-        line = _diagnostic_line(text)
-        return cut_bytes(line, DIGEST_MAX_BYTES) or "error without text"
+        return cut_bytes(_diagnostic_line(_around_diagnosis(text, clean)), DIGEST_MAX_BYTES) or "error without text"
     if len(text) <= 2 * REDACTION_REACH:
-        return cut_middle(collapse(redact(text)[0]), DIGEST_MAX_BYTES) or "ok"
-    head, tail = redact(text[:REDACTION_REACH])[0], redact(text[-REDACTION_REACH:])[0]
-    return cut_middle(f"{cut_bytes(collapse(head), 600)} {collapse(tail)[-600:]}", DIGEST_MAX_BYTES)
+        whole = clean(text)[0]
+        head, tail = whole[:_ENDS], whole[_ENDS:][-_ENDS:]
+    else:
+        head, tail = clean(text[:REDACTION_REACH])[0][:_ENDS], clean(text[-REDACTION_REACH:])[0][-_ENDS:]
+    return cut_middle(collapse(f"{head}{tail}"), DIGEST_MAX_BYTES) or "ok"
 
 
 def error_key(error_digest: str) -> str:
@@ -108,7 +116,7 @@ class Window:
 
 def collapse(text: str) -> str:
     """Whitespace runs to one space, ends trimmed."""
-    return _SPACE.sub(" ", text).strip()
+    return " ".join(text.split())
 
 
 def cut_chars(text: str, limit: int) -> str:
@@ -141,13 +149,21 @@ def cut_middle(text: str, limit: int) -> str:
     return f"{head} … {raw[-limit // 3 :].decode('utf-8', 'ignore').lstrip()}"
 
 
-def _diagnostic_line(text: str) -> str:
-    """The line that names the problem: the last exception of a traceback, else first strong line, first hint, last line."""
+def _around_diagnosis(text: str, clean: Clean) -> str:
+    """The redacted text, or of a long one what surrounds its diagnostic line."""
+    if len(text) <= 2 * REDACTION_REACH:
+        return clean(text)[0]
     start = _diagnostic_start(text)
-    around = text[max(0, start - REDACTION_REACH) : start + REDACTION_REACH]
-    clean, _ = redact(around)
+    around = clean(text[max(0, start - REDACTION_REACH) : start + REDACTION_REACH])[0]
+    clean(text[-REDACTION_REACH:])  # a stream's redactor must know how this text ended
+    return around
+
+
+def _diagnostic_line(clean: str) -> str:
+    """The line that names the problem: the last exception of a traceback, else first strong line, first hint, last line."""
     start = _diagnostic_start(clean)
-    return collapse(clean[start:].split("\n", 1)[0])
+    end = clean.find("\n", start)
+    return collapse(clean[start : end if end >= 0 else len(clean)])
 
 
 def _diagnostic_start(text: str) -> int:

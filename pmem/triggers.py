@@ -22,14 +22,14 @@ class Triggers:
     def __init__(self, cadence_tool_calls: int) -> None:
         self._cadence = cadence_tool_calls
         self._pending: set[Trigger] = set()
-        self._tools_since_step = 0
+        self.tools_since_step = 0
         self._errors_in_a_row = 0
         self.fresh = False
         """A tool completed or a signal came since the last boundary; else there is nothing to look at."""
 
     def on_step(self, *, is_error: bool, counts_for_streak: bool = True) -> None:
         """One completed tool. A probing read and an operator's repeat do not count for the streak, either way."""
-        self._tools_since_step += 1
+        self.tools_since_step += 1
         self.fresh = True
         if not counts_for_streak:
             return
@@ -50,7 +50,7 @@ class Triggers:
     def due(self) -> tuple[Trigger, ...]:
         """The triggers a prompted step would run for, at most three, most telling first; empty when none is due."""
         found = set(self._pending)
-        if self._tools_since_step >= self._cadence:
+        if self.tools_since_step >= self._cadence:
             found.add("interval")
         if not found & PROMPTED:
             return ()
@@ -60,7 +60,7 @@ class Triggers:
         """Like `due`, and the counters start anew: a step is launched for them."""
         found = self.due()
         self._pending.clear()
-        self._tools_since_step = self._errors_in_a_row = 0
+        self.tools_since_step = self._errors_in_a_row = 0
         self.fresh = False
         return found
 
@@ -74,6 +74,6 @@ class Triggers:
         """A step that was refused for capacity leaves its triggers pending for the next free boundary."""
         for trigger in triggers:
             if trigger == "interval":
-                self._tools_since_step = max(self._tools_since_step, self._cadence)
+                self.tools_since_step = max(self.tools_since_step, self._cadence)
             elif trigger in PROMPTED:
                 self._pending.add(trigger)
