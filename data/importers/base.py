@@ -1,6 +1,6 @@
 """What an importer is: a name, a test of content, the records of a document, and one record turned into rollouts.
 
-    FORMAT = Format(name="tau-bench", detects=detects, convert=convert)        # one such value a file
+FORMAT = Format(name="tau-bench", detects=detects, convert=convert)        # one such value a file
 """
 
 import re
@@ -50,10 +50,16 @@ def rollout(
     if not any(event.kind in {"user", "tool_call"} for event in events):
         raise BadRecord("no user message and no tool call in it")
     return Rollout.model_construct(
-        format="pmem.rollout/1", rollout_id="", task_id=task_id, family=family, split_key=split_key or task_id, seed=None,
+        format="pmem.rollout/1",
+        rollout_id="",
+        task_id=task_id,
+        family=family,
+        split_key=split_key or task_id,
+        seed=None,
         agent=Agent(name=agent or "unknown", params=params or {}),
         source=Source(name=family, file=document.name, record=record, licence=None),
-        outcome=outcome or Outcome(), events=events,
+        outcome=outcome or Outcome(),
+        events=events,
     )
 
 

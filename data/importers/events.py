@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from data.importers.effects import effects
+from pmem.replay import ABORTED
 from pmem.rollout import Event
 
 
@@ -48,18 +49,26 @@ class EventLog:
             call = self._calls[self.call(tool, {}, call_id=call_id)]
         text = plain_text(text)
         done = effects(call.tool or "", call.args or {}, text, is_error)
-        self._add("tool_result", call_id=call.call_id, batch_id=call.batch_id, tool=call.tool, text=text, is_error=is_error,
-                  error_kind=(error_kind or done.error_kind) if is_error else None,
-                  changes_workspace=done.changes_workspace, is_probe=done.is_probe)
+        self._add(
+            "tool_result",
+            call_id=call.call_id,
+            batch_id=call.batch_id,
+            tool=call.tool,
+            text=text,
+            is_error=is_error,
+            error_kind=(error_kind or done.error_kind) if is_error else None,
+            changes_workspace=done.changes_workspace,
+            is_probe=done.is_probe,
+        )
 
     def unanswered(self) -> list[str]:
         """Ids of calls that have no result yet, in order."""
         answered = {event.call_id for event in self.events if event.kind == "tool_result"}
         return [call_id for call_id in self._calls if call_id not in answered]
 
-    def mark(self, kind: str) -> None:
-        """A `compaction`, `turn_end` or `loop_signal`."""
-        self._add(kind)
+    def mark(self, kind: str, *, aborted: bool = False) -> None:
+        """A `compaction`, `turn_end` or `loop_signal`. An aborted turn says so as the driver of replay reads it."""
+        self._add(kind, error_kind=ABORTED if aborted else None)
 
     def _text(self, kind: str, text: Any, **fields: Any) -> None:
         text = plain_text(text).strip()

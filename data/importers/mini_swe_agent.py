@@ -51,9 +51,16 @@ def convert(record: Any, document: Document) -> Iterator[Rollout]:
     if not log.events:
         raise BadRecord("no messages")
     model = (((info.get("config") or {}).get("model") or {}).get("model_name")) or "mini-swe-agent"
-    yield rollout(log, document, family="mini-swe-agent", task_id=task_id, agent=str(model), record=task_id,
-                  params={"exit_status": info.get("exit_status")} if info.get("exit_status") else None,
-                  outcome=beside(document, task_id))
+    yield rollout(
+        log,
+        document,
+        family="mini-swe-agent",
+        task_id=task_id,
+        agent=str(model),
+        record=task_id,
+        params={"exit_status": info.get("exit_status")} if info.get("exit_status") else None,
+        outcome=beside(document, task_id),
+    )
 
 
 def _assistant(log: EventLog, text: str, message: dict[str, Any]) -> None:

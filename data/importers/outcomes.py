@@ -76,8 +76,11 @@ def _verdicts_of(value: Any) -> dict[str, bool]:
     if not isinstance(value, dict):
         return {}
     if isinstance(value.get("instances"), list):
-        return {str(row["instance_id"]): bool(row["resolved"]) for row in value["instances"]
-                if isinstance(row, dict) and {"instance_id", "resolved"} <= set(row)}
+        return {
+            str(row["instance_id"]): bool(row["resolved"])
+            for row in value["instances"]
+            if isinstance(row, dict) and {"instance_id", "resolved"} <= set(row)
+        }
     if isinstance(value.get("resolved"), list):
         return {ALL_OTHERS: False, **{str(name): True for name in value["resolved"]}}
     return {key: bool(row["resolved"]) for key, row in value.items() if isinstance(row, dict) and "resolved" in row}

@@ -44,6 +44,18 @@ def lines(document: Document) -> Iterator[Record]:
                 yield _line(line, number)
 
 
+def session(document: Document) -> Iterator[Record]:
+    """A file of lines that is one record: every good line, in order. Bad lines come first, each as its own `Record`."""
+    found: list[Any] = []
+    for record in lines(document):
+        if record.error or not isinstance(record.value, dict):
+            yield Record(record.where, error=record.error or "not a JSON object")
+        else:
+            found.append(record.value)
+    if found:
+        yield Record("session", found)
+
+
 def items(document: Document, prefix: str) -> Iterator[Record]:
     """The elements of the array at `prefix` (ijson's notation: `item`, `simulations.item`), streamed."""
     with document.open() as stream, _syntax(document, "record"):

@@ -1,15 +1,38 @@
 """The list of formats and the choice among them, by content alone. A new format is a file here and a line in `FORMATS`."""
 
-from data.importers import claude_code, mini_swe_agent, swe_agent, tau_bench
+from data.importers import (
+    claude_code,
+    codex,
+    copilot,
+    gemini,
+    hermes,
+    kimi,
+    mini_swe_agent,
+    openhands,
+    pi,
+    qwen,
+    swe_agent,
+    tau2,
+    tau_bench,
+)
 from data.importers.base import Format
 from data.importers.documents import Document
 from pmem.errors import UserError
 
 FORMATS: tuple[Format, ...] = (
     tau_bench.FORMAT,
+    tau2.FORMAT,
     mini_swe_agent.FORMAT,
+    openhands.FORMAT,
     swe_agent.FORMAT,
+    qwen.FORMAT,
     claude_code.FORMAT,
+    codex.FORMAT,
+    copilot.FORMAT,
+    gemini.FORMAT,
+    kimi.FORMAT,
+    pi.FORMAT,
+    hermes.FORMAT,
 )
 
 

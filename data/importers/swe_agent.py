@@ -16,14 +16,34 @@ from data.importers.outcomes import beside
 from data.importers.reading import BadRecord
 from pmem.rollout import Rollout
 
-INTERFACE = frozenset({
-    "edit", "open", "create", "goto", "scroll_down", "scroll_up", "search_dir", "search_file", "find_file", "submit", "insert",
-    "append", "str_replace_editor", "view", "decompile", "exit_forfeit", "connect_start", "connect_sendline",
-})
+INTERFACE = frozenset(
+    {
+        "edit",
+        "open",
+        "create",
+        "goto",
+        "scroll_down",
+        "scroll_up",
+        "search_dir",
+        "search_file",
+        "find_file",
+        "submit",
+        "insert",
+        "append",
+        "str_replace_editor",
+        "view",
+        "decompile",
+        "exit_forfeit",
+        "connect_start",
+        "connect_sendline",
+    }
+)
 _ERROR = re.compile(
     r"Traceback \(most recent call last\)|^\w*Error:|command not found|No such file or directory|syntax error|"
     r"Your proposed edit has introduced new syntax|^FAILED|\bfatal: |^bash: |cannot access|^E   \w+|Usage: |No matches found|"
-    r"EXECUTION TIMED OUT|^File \S+ not found", re.MULTILINE)
+    r"EXECUTION TIMED OUT|^File \S+ not found",
+    re.MULTILINE,
+)
 _STATE = re.compile(r"\n\(Open file: .*?\)\n\(Current directory: .*?\)\nbash-\$\s*\Z", re.DOTALL)
 
 
@@ -50,9 +70,16 @@ def convert(record: Any, document: Document) -> Iterator[Rollout]:
         raise BadRecord("no action in it")
     info = record.get("info") or {}
     task_id = document.stem
-    yield rollout(log, document, family="swe-agent", task_id=task_id, agent="swe-agent", record=task_id,
-                  params={"exit_status": info["exit_status"]} if info.get("exit_status") else None,
-                  outcome=beside(document, task_id))
+    yield rollout(
+        log,
+        document,
+        family="swe-agent",
+        task_id=task_id,
+        agent="swe-agent",
+        record=task_id,
+        params={"exit_status": info["exit_status"]} if info.get("exit_status") else None,
+        outcome=beside(document, task_id),
+    )
 
 
 def reads_like_error(text: str) -> bool:

@@ -26,8 +26,16 @@ def convert(run: Any, document: Document) -> Iterator[Rollout]:
     log = EventLog()
     add_messages(log, messages, is_error=_is_error, only_first_call=True)
     task_id = f"tau-{domain}-{need(run, 'task_id', (int, str))}"
-    yield rollout(log, document, family=f"tau-bench-{domain}", task_id=task_id, split_key=task_id, agent="tool-calling",
-                  record=f"{task_id}#{run.get('trial', 0)}", outcome=success_of(run.get("reward"), "reward"))
+    yield rollout(
+        log,
+        document,
+        family=f"tau-bench-{domain}",
+        task_id=task_id,
+        split_key=task_id,
+        agent="tool-calling",
+        record=f"{task_id}#{run.get('trial', 0)}",
+        outcome=success_of(run.get("reward"), "reward"),
+    )
 
 
 def _domain(messages: list[Any]) -> str:
