@@ -33,6 +33,8 @@ class Completion:
     tokens_out: int
     cached_tokens: int = 0
     latency_ms: float = 0.0
+    model: str | None = None
+    """The model that really answered, where the server says so (a gateway may route elsewhere)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,7 @@ class DecisionRead:
     label_mass: float
     tokens_in: int
     latency_ms: float = 0.0
+    model: str | None = None
 
 
 class Backend(Protocol):

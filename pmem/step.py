@@ -101,6 +101,7 @@ class Draft:
             tokens_out=self.result.tokens_out + written,
             tokens_cached=self.result.tokens_cached + cached,
             latency_ms=self.result.latency_ms + answer.latency_ms,
+            model=answer.model or self.result.model,
         )
 
     def take_answer(self, completion: Completion) -> None:
