@@ -25,7 +25,7 @@ CONTEXT = "<operations>[]</operations>\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionPoint:
-    """`ids`: the request up to the decision token, shared text included. `shared_text` is what was forced after the newline."""
+    """`ids`: the request up to the decision token. `shared_text`: what both answers share after `</operations>`, newline first."""
 
     ids: tuple[int, ...]
     shared_text: str
@@ -61,7 +61,7 @@ class DecisionTokens:
         rest_speak, rest_silent = self._text(speak[num_shared:]), self._text(silent[num_shared:])
         assert rest_speak.endswith(SPEAK[2:]) and rest_silent.endswith(SILENT[2:]), "the answers differ before the decision"
         speak_ids, silent_ids = self._sets(rest_speak, rest_silent)
-        shared = SPEAK[: max(0, len(SPEAK) - len(rest_speak))]
+        shared = ("\n" + SPEAK).removesuffix(rest_speak)
         return DecisionPoint(ids=speak[:num_shared], shared_text=shared, speak_ids=speak_ids, silent_ids=silent_ids)
 
     def _text(self, ids: Sequence[int]) -> str:

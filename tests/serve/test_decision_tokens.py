@@ -28,7 +28,7 @@ def texts(tokenizer: PreTrainedTokenizerFast, ids: tuple[int, ...]) -> set[str]:
 def test_bytes_part_after_the_bracket() -> None:
     tokenizer = byte_tokenizer()
     point = decision_tokens(tokenizer)
-    assert point.shared_text == "<"
+    assert point.shared_text == "\n<"
     assert tokenizer.decode(point.ids) == CONTEXT + "<"
     assert texts(tokenizer, point.speak_ids) == {"c"} and texts(tokenizer, point.silent_ids) == {"n"}
 
@@ -43,7 +43,7 @@ def test_every_token_that_begins_an_answer_counts() -> None:
 def test_a_bracket_joined_to_the_word_moves_the_decision_before_it() -> None:
     tokenizer = merging_tokenizer(("<", "c"), ("n", "o"))
     point = decision_tokens(tokenizer)
-    assert point.shared_text == ""
+    assert point.shared_text == "\n"
     assert tokenizer.decode(point.ids) == CONTEXT
     assert texts(tokenizer, point.speak_ids) == {"<c"}, "the lone bracket begins both answers and belongs to neither"
     assert point.silent_ids == ()
@@ -52,7 +52,7 @@ def test_a_bracket_joined_to_the_word_moves_the_decision_before_it() -> None:
 def test_a_newline_joined_to_the_bracket() -> None:
     tokenizer = merging_tokenizer(("Ċ", "<"))
     point = decision_tokens(tokenizer)
-    assert tokenizer.decode(point.ids) == CONTEXT + "<" and point.shared_text == "<"
+    assert tokenizer.decode(point.ids) == CONTEXT + "<" and point.shared_text == "\n<"
 
 
 def test_points_of_a_batch_follow_their_texts() -> None:
@@ -67,7 +67,7 @@ def test_points_of_a_batch_follow_their_texts() -> None:
 def test_as_config_holds_what_policy_json_carries() -> None:
     tokenizer = byte_tokenizer()
     config = decision_tokens(tokenizer).as_config()
-    assert config["decision_prefix"] == "<"
+    assert config["decision_prefix"] == "\n<"
     assert set(config["decision_token_ids"]) == {"speak", "silent"}
 
 
