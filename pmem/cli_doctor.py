@@ -93,7 +93,7 @@ def _telemetry(settings: Settings) -> Iterator[Check]:
 
 
 _SYMPTOMS = {
-    "timeout": "the deadline is too short for this route before the model is too slow: raise timeout_ms or choose a smaller model",
+    "timeout": "the deadline is too short for this route: raise timeout_ms or choose a smaller model",
     "malformed": "the model does not keep the envelope: turn on route.grammar or choose another model",
     "error": "the route refuses: run `pmem targets --probe`",
     "dropped": "the route is busier than the cadence: raise cadence_tool_calls or its max_concurrent_requests",
