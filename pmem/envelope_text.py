@@ -21,10 +21,13 @@ _INVISIBLE = re.compile(
     "[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
     "|(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])"  # joiners stay between two non-ASCII letters or emoji
 )
-_BLANK = re.compile(
-    "[\\s\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0"
-    "\ufff9-\ufffb\U000e0000-\U000e01ef]*+"
+UNSEEN: tuple[tuple[int, int], ...] = (
+    (0x00, 0x20), (0x7F, 0xA0), (0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x1680, 0x1680),
+    (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2000, 0x200F), (0x2028, 0x202F), (0x205F, 0x206F), (0x2800, 0x2800), (0x3000, 0x3000),
+    (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFFB), (0xE0000, 0xE0FFF),
 )
+"""Ranges of characters that leave no mark on the page: a text of these alone is blank. `pmem.grammar` uses the same table."""
+_BLANK = re.compile("[" + "".join(f"{re.escape(chr(low))}-{re.escape(chr(high))}" for low, high in UNSEEN) + "]*+")
 
 STOP_TOKEN = re.compile(
     r"<\|[^<>|\s]{1,40}\|?>|<[^<>|\s]{1,40}\|>"  # ChatML, Llama 3, Phi, Cohere, harmony, Gemma 4
@@ -55,11 +58,12 @@ _CITATION = re.compile(rf"\[\s*+({_IDS}(?:\s*+,\s*+{_IDS})*+)\s*+\]")
 
 
 def clean_content(text: str) -> str:
-    """The text of an entry as the bank keeps it: no control characters, white space collapsed; empty when nothing is visible."""
+    """The text of an entry as the bank keeps it: no control characters, white space collapsed, beginning with a visible one."""
     if not text.isprintable():
         text = _SURROGATE.sub("\ufffd", _CONTROL.sub("", _ANSI.sub("", text)))
     text = " ".join(text.split())
-    return "" if _BLANK.fullmatch(text) else text
+    blank = _BLANK.match(text)
+    return text[blank.end():] if blank else text
 
 
 def clean_reminder(text: str) -> str:
