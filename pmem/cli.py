@@ -52,7 +52,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _command(place: str) -> Callable[[list[str]], int | None]:
     module, _, function = place.partition(":")
-    return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]
+    return getattr(importlib.import_module(module), function)
 
 
 def _usage() -> str:

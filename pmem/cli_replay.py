@@ -6,6 +6,7 @@ pmem replay rollouts.jsonl --rules --json       one JSON line a finding, no mode
 """
 
 import argparse
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,9 +74,11 @@ def _chosen(options: argparse.Namespace) -> Iterator[Rollout]:
 
 
 def _policy(settings: Settings) -> MemoryPolicy:
-    from pmem.connect import connect_policy
+    from pmem.router import build_policy
 
-    return connect_policy(settings)
+    policy = build_policy(settings, notice=lambda sentence: print(sentence, file=sys.stderr))
+    assert policy is not None, "a route is set and memory is enabled"
+    return policy
 
 
 def _count(finding: Finding, counts: Counter[str]) -> None:

@@ -142,7 +142,7 @@ def seed(session: MemorySession, handoff: Handoff, *, source: str) -> Seeded | N
     """Put a snapshot's entries into a session's bank: new ids, injections anew, equal content once. None when disabled."""
     if not session.settings.enabled:
         return None
-    present = {(entry.kind, entry.content.casefold()) for entry in session.bank.state().entries}
+    present: set[tuple[str, str]] = {(entry.kind, entry.content.casefold()) for entry in session.bank.state().entries}
     wanted = [("knowledge", entry) for entry in handoff.knowledge] + [("procedural", entry) for entry in handoff.procedural]
     operations = []
     for kind, entry in wanted:

@@ -8,12 +8,13 @@ import json
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pmem.errors import UserError
-from pmem.handoff import read_handoff, seed
-from pmem.session import MemorySession
 from pmem.settings import Settings
+
+if TYPE_CHECKING:
+    from pmem.session import MemorySession
 
 TIMEOUT_S = 2.0
 MAX_ANSWER_BYTES = 8_000_000
@@ -33,8 +34,10 @@ def ask(settings: Settings, request: dict[str, Any]) -> dict[str, Any] | None:
         return None
 
 
-def answer(request: Mapping[str, Any], sessions: Mapping[str, MemorySession]) -> dict[str, Any]:
+def answer(request: Mapping[str, Any], sessions: Mapping[str, "MemorySession"]) -> dict[str, Any]:
     """Answer one request about `sessions`, newest last. Total: what is wrong with a request is said in `error`."""
+    from pmem.handoff import read_handoff, seed
+
     op = request.get("op")
     if op == "inspect":
         return {"sessions": [session.inspect() for session in sessions.values()]}

@@ -148,8 +148,8 @@ class Plane:
 
     def _buffer_reminder(self, snapshot: Snapshot, outcome: Settled, taken: Moment) -> None:
         reminder = Reminder(
-            step_id=self._next_id(), tier=self.tier, text=redact(outcome.text)[0], cited=outcome.cited, triggers=snapshot.triggers,
-            turn=taken.turn,
+            step_id=self._next_id(), tier=self.tier, text=redact(outcome.text)[0], cited=outcome.cited,
+            triggers=snapshot.triggers, turn=taken.turn,
         )  # fmt: skip
         if taken.compactions != self._compactions and not still_stands(reminder, self._living()):
             self.account.fate(Fate(reminder, "expired", "compacted"))

@@ -72,19 +72,32 @@ class MemorySession:
     def __init__(
         self, settings: Settings, *, policy: "MemoryPolicy | None" = None, clock: Callable[[], float] = time.time,
         telemetry: Telemetry | None = None, on_delivered: Callable[[Delivered], None] | None = None,
-        session_id: str | None = None,
+        session_id: str | None = None, notice: Callable[[str], None] | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.session_id = session_id or secrets.token_hex(4)
         self.faults: deque[Exception] = deque(maxlen=8)
         self.num_faults = 0
         self._lock = threading.RLock()
-        self._policy = None if getattr(policy, "name", None) == "rules" else policy
+        self._policy: MemoryPolicy | None = None
+        self._notice = notice
+        self._notices: deque[str] = deque(maxlen=8)
         self._clock = clock
         self._telemetry = telemetry
         self._on_delivered = on_delivered
         self._in_flight: InFlight | None = None
+        self.use_policy(policy)
+
+    def use_policy(self, policy: "MemoryPolicy | None") -> None:
+        """The model tier of this session, before anything was observed; the rules tier is the session's own."""
+        self._policy = None if getattr(policy, "name", None) == "rules" else policy
         self._plane = self._new_plane()
+
+    def say(self, sentence: str) -> None:
+        """A runtime notice for the person: which route serves instead, and why."""
+        self._notices.append(sentence)
+        if self._notice is not None:
+            self._notice(sentence)
 
     def _new_plane(self) -> Plane:
         return Plane(
@@ -260,6 +273,7 @@ class MemorySession:
                 "tools_since_step": plane.triggers.tools_since_step,
                 "window": [step.model_dump(mode="json") for step in plane.observer.window.steps()],
                 "faults": self.num_faults,
+                "notices": list(self._notices),
                 **plane.account.inspect(),
             }
 
