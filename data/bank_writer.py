@@ -1,0 +1,97 @@
+"""The scripted bank writer of replay: what a careful note-taker writes at each boundary, with a stated miss and error rate.
+
+Simulated rollouts: a fact is saved, in the words it was stated in, once it stands in the task text, a user turn or the newest result;
+a later value updates the same entry. Imported rollouts: sentences of the user that sound like rules. No model, nothing of the future.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from data.envs import make_task
+from data.envs.base import Fact, Stage, choose, draw
+from data.reminders import asserted, sentences, states
+from pmem.envelope import MAX_OPERATIONS, Operation
+from pmem.rollout import Rollout
+from pmem.snapshot import BankState, Snapshot
+
+MAX_RULES_A_MESSAGE = 6
+MAX_RULE_CHARS = 200
+_RULE = re.compile(
+    r"\b(?:must|should|shall|only|never|always|do not|don't|make sure|ensure|required?|need to|needs to|has to|have to|at least|at most|"
+    r"exactly|before|after|without|instead of|prefer|avoid|keep|use)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WriterConfig:
+    """How reliable the scripted writer is."""
+
+    miss_rate: float = 0.05
+    """Share of facts it never saves."""
+    error_rate: float = 0.02
+    """Share of facts it saves with a wrong value of the same kind (simulated rollouts only)."""
+
+
+class BankWriter:
+    """One rollout's writer. It keeps which statements it has dealt with; the bank itself is the session's."""
+
+    def __init__(self, config: WriterConfig, key: str, facts: Iterable[Fact] = ()) -> None:
+        self.config = config
+        self._key = key
+        self._facts = tuple(facts)
+        self._handled: set[tuple[str, int]] = set()
+        self._read: set[str] = set()
+
+    def operations(self, snapshot: Snapshot) -> tuple[Operation, ...]:
+        """The writes at one boundary, at most eight."""
+        if not self._facts:
+            fresh = [message for message in snapshot.task_messages if message not in self._read]
+            self._read.update(fresh)
+            return tuple(_rules(fresh, snapshot.bank))[:MAX_OPERATIONS]
+        return tuple(self._fact_writes(snapshot))[:MAX_OPERATIONS]
+
+    def _fact_writes(self, snapshot: Snapshot) -> Iterable[Operation]:
+        result = snapshot.window[-1].digest if snapshot.window else ""
+        for fact in self._facts:
+            for index, stage in enumerate(fact.stages):
+                text = result if stage.source == "result" else "\n".join(snapshot.task_messages)
+                if (fact.key, index) in self._handled or not states(text, fact.subject, stage.value, fact.kind.words):
+                    continue
+                self._handled.update((fact.key, earlier) for earlier in range(index + 1))
+                operation = self._write(fact, stage, index, snapshot.bank)
+                if operation:
+                    yield operation
+
+    def _write(self, fact: Fact, stage: Stage, index: int, bank: BankState) -> Operation | None:
+        if draw("writer", self._key, "miss", fact.key, index) < self.config.miss_rate:
+            return None
+        content = stage.text
+        if draw("writer", self._key, "error", fact.key, index) < self.config.error_rate:
+            wrong = choose([value for value in fact.kind.words if value != stage.value], "writer", self._key, "wrong", fact.key)
+            content = re.sub(rf"(?<![\w-]){re.escape(stage.value)}(?![\w-])", wrong, content)
+        verb = "procedural" if fact.mechanism == "failure_loop" else "knowledge"
+        for entry in bank.entries:
+            said = set().union(*(asserted(part, fact.subject, fact.kind.words) for part in sentences(entry.content)))
+            if said == {stage.value}:
+                return None
+            if said and entry.kind == verb:
+                return Operation(f"save_{verb}", content, entry.id)
+        return Operation(f"save_{verb}", content)
+
+
+def writer_for(config: WriterConfig, rollout: Rollout) -> BankWriter:
+    """The writer of a rollout: it knows which statements are facts where the task can be made again from its seed."""
+    facts: Iterable[Fact] = ()
+    if rollout.seed is not None and rollout.source.name == "simulate":
+        facts = make_task(rollout.family, rollout.seed, int(rollout.agent.params["num_acts"])).facts.values()
+    return BankWriter(config, rollout.rollout_id, facts)
+
+
+def _rules(messages: Iterable[str], bank: BankState) -> Iterable[Operation]:
+    known = {entry.content.casefold() for entry in bank.entries}
+    for message in messages:
+        found = [part.strip() for part in sentences(message) if _RULE.search(part) and 12 <= len(part.strip()) <= MAX_RULE_CHARS]
+        for sentence in found[:MAX_RULES_A_MESSAGE]:
+            if sentence.casefold() not in known:
+                known.add(sentence.casefold())
+                yield Operation("save_knowledge", sentence)

@@ -1,0 +1,147 @@
+"""What a task family is: one Protocol for its environment, and the plain data of a task.
+
+A task is a script of acts that an able agent would carry out, each with at most one *slot*: a value that some fact fixes (the summary
+is separated by semicolons) or that is free. The acting agent fills the slots from what it remembers; commands really execute; the check
+reads the files that came out. docs/environments.md shows how to add a family.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from data.envs.filestate import FileState
+from data.phrasing import Kind
+
+Mechanism = Literal["requirement", "grounding", "failure_loop", "diagnosis", "progress"]
+SLOT = "<V>"
+"""Stands for the slot's code in a command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One value of a fact for a while. `source`: `task` (first message), `user` (a turn after act `act`) or `result` (shown by act `act`)."""
+
+    value: str
+    text: str
+    source: Literal["task", "user", "result"] = "task"
+    act: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something the agent must still know when an act needs it. Later stages supersede earlier ones."""
+
+    key: str
+    mechanism: Mechanism
+    subject: str
+    kind: Kind
+    stages: tuple[Stage, ...]
+    rivals: tuple[str, ...] = ()
+    """Values of the same pool that stand elsewhere in the task (another fact's, a failed one): likely confusions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One step of the script. `command` holds `<V>` where the code of the slot's value goes."""
+
+    name: str
+    command: str
+    tool: str = "bash"
+    goal: str = ""
+    """What the agent says it does, for acts without a slot."""
+    subject: str = ""
+    kind: Kind | None = None
+    fact: str | None = None
+    """Key of the fact that fixes the slot; None with a kind: the agent may choose."""
+    awaits: str = ""
+    """Name of the act whose result shows the value: right before it the plan can only be vague."""
+    vague: str = ""
+    """How the act is announced then."""
+    fails: bool = False
+    """The command is known to fail the first time: this is how the agent learns the fact."""
+    changes: bool = True
+    """Whether a success changes the workspace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Part of the final check: the command's output, stripped, must equal `expected`."""
+
+    command: str
+    expected: str
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One seeded task of a family."""
+
+    task_id: str
+    family: str
+    seed: int
+    wording: Literal["train", "other"]
+    text: str
+    files: Mapping[str, str]
+    setup: str
+    """A command that finishes the initial state (git init, sqlite3 < schema); may be empty."""
+    facts: Mapping[str, Fact]
+    acts: tuple[Act, ...]
+    turns: Mapping[str, str]
+    """User turns by the act after whose result they arrive."""
+    look: Act
+    """A harmless act for a detour."""
+    probes: tuple[Probe, ...]
+    volatile: tuple[str, ...] = ()
+    executable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool call gave."""
+
+    text: str
+    is_error: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The real check at the end: `success` when every probe holds, `score` the share that does."""
+
+    success: bool
+    score: float
+    failed: tuple[str, ...] = ()
+
+
+class Environment(Protocol):
+    """A place where one task at a time really runs. Equal states and equal actions give equal results."""
+
+    def reset(self, task: Task) -> None: ...
+
+    def step(self, tool: str, args: Mapping[str, Any]) -> ToolResult: ...
+
+    def snapshot(self) -> FileState: ...
+
+    def restore(self, state: FileState) -> None: ...
+
+    def check(self) -> CheckResult: ...
+
+    def close(self) -> None: ...
+
+
+class Family(Protocol):
+    """Generates unboundedly many seeded tasks."""
+
+    name: str
+
+    def make(self, seed: int, num_acts: int) -> Task: ...
+
+
+def draw(*key: object) -> float:
+    """A number in [0, 1) from the key alone: the same key gives the same number in every branch and on every machine."""
+    raw = "\x1f".join(map(str, key)).encode("utf-8", "surrogateescape")
+    return int.from_bytes(hashlib.blake2b(raw, digest_size=7).digest(), "big") / 2**56
+
+
+def choose(options: tuple[str, ...] | list[str], *key: object) -> str:
+    """One of `options`, by `draw`."""
+    return options[int(draw(*key) * len(options))]

@@ -1,0 +1,122 @@
+"""Simulated rollouts: the decaying agent works on seeded tasks with real execution, without any memory.
+
+    python -m data.simulate out=runs/rollouts.jsonl num_tasks=260
+
+The same configuration gives the same bytes on any number of cores; every rollout can be rebuilt from its family, seed and agent.
+"""
+
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from data.agent import STRENGTHS
+from data.envs import FAMILIES, HELDOUT
+from data.envs.base import draw
+from data.episode import Episode, process_place
+from data.parallel import ordered_map
+from data.progress import track
+from pmem.config import parse_stage
+from pmem.errors import UserError, exit_code
+from pmem.rollout import Rollout, write_rollouts
+
+DEFAULT = Path("configs/simulate.yaml")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SimulateConfig:
+    """Settings of the simulation."""
+
+    out: Path = Path("runs/rollouts.jsonl")
+    """The rollouts file to write."""
+    families: tuple[str, ...] = ()
+    """Families to draw tasks from; empty = all that are not held out."""
+    heldout_families: tuple[str, ...] = HELDOUT
+    """Families never trained on."""
+    num_tasks: int = 260
+    """Tasks over `families`, shared out evenly."""
+    num_heldout: int = 50
+    """Tasks over `heldout_families`."""
+    strengths: tuple[str, ...] = ("weak", "medium", "strong")
+    """Agent strengths; each task gets one by hash."""
+    min_acts: int = 12
+    """Shortest script."""
+    max_acts: int = 20
+    """Longest script; up to 80."""
+    seed: int = 17
+    """First task seed and seed of every choice here."""
+    num_workers: int = 0
+    """Processes; 0 = one a core."""
+
+    def __post_init__(self) -> None:
+        for name in (*self.families, *self.heldout_families):
+            if name not in FAMILIES:
+                raise UserError(f"families: unknown family {name!r}; known are {', '.join(sorted(FAMILIES))}")
+        for name in self.strengths:
+            if name not in STRENGTHS:
+                raise UserError(f"strengths: unknown strength {name!r}; known are {', '.join(STRENGTHS)}")
+        if not self.strengths or not 8 <= self.min_acts <= self.max_acts <= 80:
+            raise UserError("simulate: needs at least one strength and 8 <= min_acts <= max_acts <= 80")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One rollout to make."""
+
+    family: str
+    seed: int
+    num_acts: int
+    strength: str
+    agent_seed: int
+
+
+def jobs(config: SimulateConfig) -> list[Job]:
+    """Every rollout of a configuration, families in turn."""
+    trained = config.families or tuple(name for name in FAMILIES if name not in config.heldout_families)
+    made: list[Job] = []
+    for families, count in ((trained, config.num_tasks), (config.heldout_families, config.num_heldout)):
+        made += [_job(config, families[index % len(families)], config.seed * 100_000 + index // len(families))
+                 for index in range(count if families else 0)]
+    return made
+
+
+def _job(config: SimulateConfig, family: str, seed: int) -> Job:
+    num_acts = config.min_acts + int(draw("acts", family, seed) * (config.max_acts - config.min_acts + 1))
+    strength = config.strengths[int(draw("strength", family, seed) * len(config.strengths))]
+    return Job(family, seed, num_acts, strength, int(draw("agent", family, seed, config.seed) * 2**31))
+
+
+def run_job(job: Job) -> tuple[Rollout, int]:
+    """The rollout of a job, and how many real processes it started."""
+    before = process_place().environment.sandbox.num_processes
+    episode = Episode(job.family, job.seed, STRENGTHS[job.strength], job.agent_seed, num_acts=job.num_acts)
+    while not episode.done:
+        episode.advance()
+    return episode.rollout(), process_place().environment.sandbox.num_processes - before
+
+
+def simulate(config: SimulateConfig) -> tuple[list[Rollout], int]:
+    """Every rollout sorted by id, and the number of real processes."""
+    todo = jobs(config)
+    done = list(track(ordered_map(run_job, todo, config.num_workers), "simulating", total=len(todo), unit="rollouts"))
+    return sorted((rollout for rollout, _ in done), key=lambda rollout: rollout.rollout_id), sum(count for _, count in done)
+
+
+def main() -> int:
+    """Entry point of `python -m data.simulate`."""
+    config = parse_stage(SimulateConfig, __doc__, DEFAULT)
+    start = time.perf_counter()
+    rollouts, num_processes = simulate(config)
+    write_rollouts(config.out, rollouts)
+    seconds = time.perf_counter() - start
+    passed = Counter(rollout.agent.name for rollout in rollouts if rollout.outcome.success)
+    total = Counter(rollout.agent.name for rollout in rollouts)
+    rates = ", ".join(f"{name} {passed[name]}/{total[name]}" for name in config.strengths)
+    print(f"simulated {len(rollouts)} rollouts in {seconds:.0f} s with {num_processes} real processes; passed without memory: {rates} "
+          f"-> {config.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))
