@@ -116,16 +116,16 @@ class Trial:
         """Feed the session the events it has not seen; the snapshot if a boundary is due."""
         if self.session is None:
             return None
-        boundary = False
+        snapshot = None
         for event in self.episode.events[self.fed :]:
             self.fed += 1
             fed = feed(self.session, event)
-            boundary |= fed.boundary
             if fed.annotation:
                 self.annotations += 1
                 self._deliver(bare_text(fed.annotation), cited=1)
-        snapshot = self.session.prepare() if boundary and not self.episode.done else None
-        if snapshot is None:
+            if fed.boundary and snapshot is None:  # at once, as replay does: a user turn that follows belongs to the next one
+                snapshot = self.session.prepare()
+        if snapshot is None or self.episode.done:
             return None
         index, self.boundaries = self.boundaries, self.boundaries + 1
         due = index % self.cadence == self.cadence - 1 or any(t in DETERMINISTIC_TRIGGERS for t in snapshot.triggers)
@@ -169,7 +169,8 @@ class Trial:
             family=self.spec.family, seed=self.spec.seed, agent=self.spec.agent, agent_seed=self.spec.agent_seed,
             success=bool(outcome.success), score=outcome.score, num_acts=self.acts, num_boundaries=self.boundaries,
             num_reminders=self.reminders, num_annotations=self.annotations, num_cited=self.cited, num_rows=len(self.ledger.steps),
-            tokens_in=self.tokens_in, tokens_out=self.tokens_out, model_ms=round(self.model_ms, 1), outcomes=dict(sorted(rows.items())),
+            tokens_in=self.tokens_in, tokens_out=self.tokens_out, model_ms=round(self.model_ms, 1),
+            outcomes=dict(sorted(rows.items())),
         )  # fmt: skip
 
 
@@ -262,11 +263,8 @@ def _tell_truth(trials: Iterable[Trial]) -> None:
 
 def needed_texts(truth: dict[str, Any]) -> list[str]:
     """Texts of the lost facts that the coming acts need, from `Episode.truth()`."""
-    if not truth.get("need_true"):
-        return []
-    lost, coming = set(truth.get("lost", ())), set(truth.get("needed", ()))
-    texts = truth.get("facts", {})
-    return [texts[key] for key in sorted(lost & coming) if key in texts]
+    wanted = set(truth["lost"]) & set(truth["depends"]) if truth["need_true"] else set()
+    return [fact["text"] for fact in truth["facts"] if fact["key"] in wanted]
 
 
 def bare_text(block: str) -> str:

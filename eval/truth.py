@@ -13,7 +13,18 @@ from data.snapshots import SNAPSHOT_SCHEMA
 from data.tables import read_rows
 from pmem.errors import UserError
 
-COLUMNS = ("snapshot_id", "rollout_id", "task_id", "family", "split", "mechanism", "boundary_index", "step", "bank_before")
+COLUMNS = (
+    "snapshot_id",
+    "rollout_id",
+    "task_id",
+    "family",
+    "split",
+    "mechanism",
+    "boundary_index",
+    "step",
+    "triggers",
+    "bank_before",
+)
 DEFAULT_COST = 0.01
 """Cost of a reminder without a measured one, in units of success probability."""
 
@@ -43,6 +54,7 @@ class Truth:
     boundary: int
     step: int
     bank_size: int
+    interval: bool
     label_kind: str
     agent: str | None
     verdict: str
@@ -115,6 +127,7 @@ def _truth(row: dict[str, Any], labels: SnapshotLabels) -> Truth:
         boundary=row["boundary_index"],
         step=row["step"],
         bank_size=len(row["bank_before"]["entries"]),
+        interval=list(row["triggers"]) == ["interval"],
         label_kind=labels.label_kind,
         agent=first["agent"],
         verdict=labels.verdict,

@@ -1,0 +1,247 @@
+"""Matched live trials: the same tasks, agents and seeds under every arm; who passes the real check more often?
+
+Run:  python -m eval.ab                                     (configs/ab.yaml, about 4 minutes on 2 cores)
+      python -m eval.ab arms=[never,rules,sft] num_tasks=100 agents=[weak]
+Writes ab.json: pass rate, reminders a task, tokens and seconds an injection with intervals clustered by task, paired
+differences against never and rules with exact McNemar, power, and one row a trial. Finished arms are kept under
+<run>/.cache/ab, so a stopped run goes on.
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from data.progress import track
+from eval.arms import make_arm
+from eval.backends import model_folder, open_backend
+from eval.live import LiveArm, LiveEpisode, TrialResult, TrialSpec, Writer, run_trials
+from eval.run_files import RunFiles
+from eval.trials import arm_json, power_json
+from pmem.atomic import write_text
+from pmem.backend import Backend
+from pmem.canonical import content_id
+from pmem.config import parse_stage
+from pmem.errors import UserError, exit_code
+from pmem.policy_file import model_hash
+from pmem.prompt import PROMPT_VERSION
+from pmem.settings import Settings
+from pmem.threshold import Threshold, read_threshold
+
+MODEL_OF = {"prompted": "prompted", "sft": "sft", "sft_grpo": "sft_grpo"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AbConfig:
+    """Which arms, over which tasks and agents."""
+
+    run: Path = Path("runs/quickstart")
+    """Folder of the run."""
+    arms: tuple[str, ...] = ("never", "rules", "oracle", "prompted", "sft", "sft_grpo", "random", "always")
+    """Arms, any of design/files.md; never is added when it is missing."""
+    candidate: str = "sft_grpo"
+    """Arm whose model speaks for random, always and the other ablations, and whose power is stated."""
+    families: tuple[str, ...] = ()
+    """Task families; empty: all that the environments know."""
+    agents: tuple[str, ...] = ("weak", "medium")
+    """Strengths of the simulated agent; tasks are dealt to them in turn."""
+    num_tasks: int = 40
+    """Tasks, dealt to families and agents in turn; seeds lie beyond those of data.simulate."""
+    first_seed: int = 1_000_000
+    """Seed of the first task: no task of training, calibration or test has one this high."""
+    num_acts: int = 16
+    """Acts of a task's script."""
+    cadence: int = 2
+    """Tool steps between two looks of the policy; explicit triggers come at once."""
+    width: int = 40
+    """Episodes that run in lockstep, so that their model calls form one batch."""
+    bank_writer: str = "scripted"
+    """`scripted`: the bank is written as in replay, the same for every arm; `policy`: by each arm's own operations."""
+    expected_difference: float = 0.1
+    """Difference of pass rates, fixed beforehand, for which power is stated."""
+    models: dict[str, Path] | None = None
+    """Model folders an arm, where they are not the run's own."""
+    url: str | None = None
+    """Ask the candidate's model over HTTP instead of in this process."""
+    grammar: bool = False
+    """Decode under the grammar."""
+    list_max_tokens: int = 96
+    """Longest list of operations."""
+    reminder_max_tokens: int = 64
+    """Longest reminder."""
+    seed: int = 17
+    """Of the agents, the coin and the bootstrap."""
+    out: Path | None = None
+    """Default <run>/ab.json."""
+
+    def __post_init__(self) -> None:
+        if self.num_tasks < 1 or self.cadence < 1 or self.width < 1:
+            raise UserError("zero trials: num_tasks, cadence and width must be at least 1")
+        if not self.agents:
+            raise UserError("agents is empty; name at least one strength, such as weak")
+        if self.bank_writer not in {"scripted", "policy"}:
+            raise UserError(f"bank_writer is {self.bank_writer!r}; use scripted or policy")
+
+
+def main(argv: list[str] | None = None) -> int:
+    config = parse_stage(AbConfig, __doc__, Path("configs/ab.yaml"), argv)
+    started = time.perf_counter()
+    harness = Harness(config, task_specs(config), simulated_episode(config))
+    results = harness.run()
+    content = summary(config, results)
+    write_text(config.out or RunFiles(config.run).ab, json.dumps(content, indent=1) + "\n")
+    rates = ", ".join(f"{arm} {entry['figures']['pass_rate']['value']:.2f}" for arm, entry in content["arms"].items())
+    print(f"ab: {config.num_tasks} matched tasks in {time.perf_counter() - started:.0f} s; pass rate {rates}; "
+          f"power {content['power']['power'] or 0:.0%} for a difference of {config.expected_difference:.0%}")  # fmt: skip
+    return 0
+
+
+def task_specs(config: AbConfig) -> list[TrialSpec]:
+    """The matched trials, the same for every arm."""
+    from data.envs import FAMILIES
+
+    families = config.families or tuple(sorted(FAMILIES))
+    unknown = sorted(set(families) - set(FAMILIES))
+    if unknown:
+        raise UserError(f"unknown family {unknown[0]!r}; known are {', '.join(sorted(FAMILIES))}")
+    specs = []
+    for index in range(config.num_tasks):
+        family, rest = families[index % len(families)], index // len(families)
+        agent = config.agents[rest % len(config.agents)]
+        specs.append(TrialSpec(family, config.first_seed + rest, agent, config.seed + index))
+    return specs
+
+
+def simulated_episode(config: AbConfig) -> Callable[[TrialSpec], LiveEpisode]:
+    """The runner adapter of the simulated environments; anybody's own looks like this (docs/evaluation.md)."""
+    from data.agent import STRENGTHS
+    from data.episode import Episode
+
+    unknown = sorted(set(config.agents) - set(STRENGTHS))
+    if unknown:
+        raise UserError(f"unknown agent {unknown[0]!r}; known are {', '.join(STRENGTHS)}")
+
+    def open_episode(spec: TrialSpec) -> LiveEpisode:
+        return Episode(spec.family, spec.seed, STRENGTHS[spec.agent], spec.agent_seed, num_acts=config.num_acts)
+
+    return open_episode
+
+
+def scripted_writer(spec: TrialSpec) -> Writer:
+    """The bank writer of replay, with the same stated miss and error rates."""
+    from data.bank_writer import BankWriter, WriterConfig
+
+    return BankWriter(WriterConfig(), f"ab:{spec.family}:{spec.seed}:{spec.agent_seed}").operations
+
+
+class Harness:
+    """Runs the arms one after another over the same specs, each finished arm kept on disk."""
+
+    def __init__(self, config: AbConfig, specs: Sequence[TrialSpec], open_episode: Callable[[TrialSpec], LiveEpisode]) -> None:
+        self.config = config
+        self.specs = specs
+        self.open_episode = open_episode
+        self.files = RunFiles(config.run)
+        self.cache = config.run / ".cache" / "ab"
+        self.results: dict[str, list[TrialResult]] = {}
+        self._backends: dict[str, Backend] = {}
+
+    def run(self) -> dict[str, list[TrialResult]]:
+        """Results by arm. `never` first: it is everybody's baseline; random after the candidate, whose rate it takes."""
+        wanted = list(dict.fromkeys(("never", *self.config.arms)))
+        if "random" in wanted and self.config.candidate in wanted:
+            wanted.remove("random")
+            wanted.insert(wanted.index(self.config.candidate) + 1, "random")
+        for arm in wanted:
+            self.results[arm] = self.trials(arm)
+        return self.results
+
+    def trials(self, arm: str) -> list[TrialResult]:
+        """The trials of one arm, from the cache when they ran before."""
+        path = self.cache / f"{self.key(arm)}.json"
+        if path.exists():
+            return [TrialResult(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
+        config = self.config
+        settings = Settings(cadence_tool_calls=1, telemetry=False)
+        running = run_trials(
+            self.live_arm(arm), self.specs, self.open_episode, width=config.width, cadence=config.cadence, settings=settings,
+            writer_for=scripted_writer if config.bank_writer == "scripted" else None,
+        )  # fmt: skip
+        results = list(track(running, f"trials of {arm}", total=len(self.specs), unit="trials"))
+        if arm == "never" and any(trial.num_rows for trial in results):
+            raise AssertionError("the baseline wrote telemetry rows")
+        write_text(path, json.dumps([asdict(trial) for trial in results]))
+        return results
+
+    def live_arm(self, arm: str) -> LiveArm:
+        """Policy and session of an arm."""
+        if arm in {"never", "oracle"}:
+            return LiveArm(name=arm, memory=False, oracle=arm == "oracle")
+        if arm == "rules":
+            return LiveArm(name=arm)
+        needs_model = arm not in {"full_bank", "retrieval"}
+        policy = make_arm(
+            arm, self.backend(arm) if needs_model else None, threshold=self.threshold(arm) if arm in MODEL_OF else None,
+            grammar=self.config.grammar, rate=self.rate(), seed=self.config.seed,
+            max_tokens=(self.config.list_max_tokens, self.config.reminder_max_tokens),
+        )  # fmt: skip
+        return LiveArm(name=arm, policy=policy)
+
+    def rate(self) -> float:
+        """Share of its steps at which the candidate spoke in this very run (0.1 when it did not run)."""
+        trials = self.results.get(self.config.candidate, [])
+        steps = sum(sum(trial.outcomes.values()) for trial in trials)
+        spoken = sum(trial.num_reminders - trial.num_annotations for trial in trials)
+        return spoken / steps if steps else 0.1
+
+    def speaker(self, arm: str) -> str:
+        """The arm whose model an arm uses."""
+        return MODEL_OF.get(arm, self.config.candidate)
+
+    def folder(self, arm: str) -> Path:
+        """The model folder behind an arm."""
+        speaker = self.speaker(arm)
+        return model_folder(speaker, self.config.run, (self.config.models or {}).get(speaker))
+
+    def backend(self, arm: str) -> Backend:
+        """One backend a model, opened once."""
+        speaker = self.speaker(arm)
+        if speaker not in self._backends:
+            url = self.config.url if speaker == self.config.candidate else None
+            self._backends = {speaker: open_backend(self.folder(arm), url)}
+        return self._backends[speaker]
+
+    def threshold(self, arm: str) -> Threshold:
+        """The arm's own threshold from eval.sweep; refused when it was made for another model or prompt."""
+        path = self.files.threshold if arm == self.config.candidate else self.files.arm_threshold(arm)
+        return read_threshold(path, model_hash=self.backend(arm).model_hash, prompt_version=PROMPT_VERSION)
+
+    def key(self, arm: str) -> str:
+        """Hash of everything the trials of an arm depend on."""
+        config = self.config
+        common: list[Any] = [arm, [asdict(spec) for spec in self.specs], config.cadence, config.num_acts, config.bank_writer,
+                             PROMPT_VERSION]  # fmt: skip
+        if arm in {"never", "rules", "oracle", "full_bank", "retrieval"}:
+            return content_id(common)
+        threshold = self.threshold(arm).threshold_id if arm in MODEL_OF else None
+        budget = [config.grammar, config.list_max_tokens, config.reminder_max_tokens, config.url]
+        return content_id([*common, budget, model_hash(self.folder(arm)), threshold, self.rate() if arm == "random" else None])
+
+
+def summary(config: AbConfig, results: dict[str, list[TrialResult]]) -> dict[str, Any]:
+    """The content of ab.json."""
+    settings = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(config).items()}
+    settings["models"] = {arm: str(path) for arm, path in (config.models or {}).items()}
+    return {
+        "format": "pmem.ab/1",
+        "config": settings,
+        "arms": {arm: arm_json(arm, results, seed=config.seed) for arm in results},
+        "power": power_json(results, config.candidate, config.expected_difference),
+        "trials": {arm: [asdict(trial) for trial in trials] for arm, trials in results.items()},
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(exit_code(main))
