@@ -1,0 +1,218 @@
+"""Snapshots + labels -> `sft.parquet`: the prompt as the runtime renders it, the target from the best measured branch.
+
+    python -m data.build snapshots=runs/snapshots.parquet labels=[runs/labels.parquet] out=runs/sft.parquet
+
+need -> the best candidate's reminder; not needed -> silence; unknown -> its measured best at a lower weight, ties are silence.
+Operations are the scripted writer's at that boundary, without its misses and errors: what task text and window truly contain.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from data.card import write_card
+from data.labels import LABEL_KINDS, SnapshotLabels, group_labels, read_labels
+from data.progress import track
+from data.rows import REMINDER, SILENCE, write_sft
+from data.snapshots import read_snapshots, to_policy_snapshot
+from data.splits import hash_fraction
+from data.tables import Row
+from data.taught import taught_operations
+from pmem.canonical import content_id
+from pmem.config import parse_stage
+from pmem.envelope import Operation, render_envelope
+from pmem.errors import UserError, exit_code
+from pmem.prompt import PROMPT_VERSION, render_messages
+
+DEFAULT = Path("configs/build.yaml")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildConfig:
+    """Settings of the build stage."""
+
+    snapshots: Path = Path("runs/snapshots.parquet")
+    """Snapshots file of `data.replay`."""
+    labels: tuple[Path, ...] = (Path("runs/labels.parquet"),)
+    """Labels files; rows of several kinds may be mixed."""
+    out: Path = Path("runs/sft.parquet")
+    """The SFT rows to write; `card.md` is written beside it."""
+    rollouts: tuple[Path, ...] = ()
+    """Rollout files, read for the licences in the card only."""
+    splits: tuple[str, ...] = ("train", "dev")
+    """Splits that get rows."""
+    kinds: dict[str, float] = field(
+        default_factory=lambda: {"counterfactual": 1.0, "human": 1.0, "teacher": 0.5, "hindsight": 0.3}
+    )
+    """Weight of a row by the kind of its label, best kind first: a snapshot with several kinds takes the first listed."""
+    unknown_weight: float = 0.3
+    """Factor on the weight of a snapshot whose measured verdict is unknown; 0 leaves it out."""
+    share_speak: float | None = 0.4
+    """Share of train rows whose target is a reminder, reached by leaving out rows of the other decision; null keeps all rows."""
+    max_train_rows: int | None = None
+    """Upper bound on train rows."""
+    probes: bool = True
+    """Run the leakage probes of the card (needs scikit-learn)."""
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(set(self.kinds) - set(LABEL_KINDS)):
+            raise UserError(f"kinds: unknown label kind {unknown[0]!r}; known are {', '.join(LABEL_KINDS)}")
+        if self.share_speak is not None and not 0 < self.share_speak < 1:
+            raise UserError(f"share_speak must lie between 0 and 1, not {self.share_speak}")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What one labelled snapshot teaches. `reminder` None = silence."""
+
+    snapshot: Row
+    labels: SnapshotLabels
+    reminder: str | None
+    weight: float
+
+    @property
+    def decision(self) -> str:
+        return SILENCE if self.reminder is None else REMINDER
+
+
+def choose_labels(groups: Sequence[SnapshotLabels], kinds: Iterable[str]) -> SnapshotLabels | None:
+    """The labels of the best kind that were not voided."""
+    for kind in kinds:
+        for group in groups:
+            if group.label_kind == kind and not group.voided:
+                return group
+    return None
+
+
+def target_of(snapshot: Row, labels: SnapshotLabels, config: BuildConfig) -> Target | None:
+    """The target of one snapshot, or None when its labels teach nothing."""
+    weight = config.kinds[labels.label_kind]
+    best, advantage = labels.best()
+    if labels.verdict == "unknown":
+        if advantage is None:
+            return None
+        weight *= config.unknown_weight
+        speaks = advantage > 0
+    else:
+        speaks = labels.verdict == "need"
+    if not weight or (speaks and (best is None or not best["reminder_text"])):
+        return None
+    return Target(snapshot, labels, best["reminder_text"] if speaks and best else None, weight)
+
+
+def balance(targets: Sequence[Target], share_speak: float | None, limit: int | None) -> list[Target]:
+    """Leave out rows of the commoner decision until reminders have their share, then cut to `limit`; by hash, not luck."""
+    ordered = sorted(targets, key=lambda target: hash_fraction(f"balance:{target.snapshot['snapshot_id']}"))
+    speaking = [target for target in ordered if target.reminder is not None]
+    silent = [target for target in ordered if target.reminder is None]
+    if share_speak is not None and speaking and silent:
+        num_speaking = min(len(speaking), round(len(silent) * share_speak / (1 - share_speak)))
+        num_silent = min(len(silent), round(len(speaking) * (1 - share_speak) / share_speak))
+        speaking, silent = speaking[: max(1, num_speaking)], silent[: max(1, num_silent)]
+    if limit is not None and len(speaking) + len(silent) > limit:
+        num_speaking = round(limit * len(speaking) / (len(speaking) + len(silent)))
+        speaking, silent = speaking[:num_speaking], silent[: limit - num_speaking]
+    return speaking + silent
+
+
+def sft_row(target: Target, operations: Sequence[Operation]) -> Row:
+    """One row of `sft.parquet`; `operations` are what a writer without misses and errors does at that boundary."""
+    snapshot = to_policy_snapshot(target.snapshot)
+    row = {
+        "snapshot_id": target.snapshot["snapshot_id"],
+        "split": target.snapshot["split"],
+        "prompt_messages": list(render_messages(snapshot)),
+        "completion": render_envelope(operations, target.reminder),
+        "decision": target.decision,
+        "weight": target.weight,
+    }
+    return {"row_id": content_id(row), **row}
+
+
+def build(config: BuildConfig) -> list[Row]:
+    """Run the stage; returns the rows written. Raises UserError when no label is usable."""
+    groups = group_labels(row for path in config.labels for row in read_labels(path))
+    snapshots = list(_labelled(config.snapshots, groups))
+    chosen = _chosen(snapshots, groups, config)
+    targets = list(_targets(snapshots, chosen, config))
+    in_train = Counter(target.decision for target in targets if target.snapshot["split"] == "train")
+    if not in_train:
+        raise UserError(_nothing_usable(config, groups, snapshots))
+    kept = [target for split in config.splits for target in _of_split(targets, split, config)]
+    operations = taught_operations(config.snapshots, {target.snapshot["snapshot_id"] for target in kept})
+    rows = [sft_row(target, operations[target.snapshot["snapshot_id"]]) for target in track(kept, "building", unit="rows")]
+    write_sft(config.out, rows)
+    write_card(
+        config.out.parent / "card.md",
+        snapshots_file=config.snapshots,
+        snapshots=snapshots,
+        groups=groups,
+        chosen=chosen,
+        rows=rows,
+        decisions_before=in_train,
+        weights=config.kinds,
+        rollouts=config.rollouts,
+        probes=config.probes,
+    )
+    return rows
+
+
+def _chosen(snapshots: Sequence[Row], groups: dict[str, list[SnapshotLabels]], config: BuildConfig) -> dict[str, SnapshotLabels]:
+    names = (row["snapshot_id"] for row in snapshots)
+    return {name: labels for name in names if (labels := choose_labels(groups[name], config.kinds))}
+
+
+def _labelled(path: Path, groups: dict[str, list[SnapshotLabels]]) -> Iterator[Row]:
+    for row in read_snapshots(path):
+        if row["snapshot_id"] in groups:
+            if row["prompt_version"] != PROMPT_VERSION:
+                raise UserError(
+                    f"{path} was made for prompt version {row['prompt_version']}, this is {PROMPT_VERSION}; "
+                    "run data.replay and data.label again"
+                )
+            yield row
+
+
+def _targets(snapshots: Sequence[Row], chosen: dict[str, SnapshotLabels], config: BuildConfig) -> Iterator[Target]:
+    for row in snapshots:
+        labels = chosen.get(row["snapshot_id"])
+        if labels is not None and row["split"] in config.splits and (target := target_of(row, labels, config)):
+            yield target
+
+
+def _of_split(targets: Sequence[Target], split: str, config: BuildConfig) -> list[Target]:
+    """Only train is balanced: the other splits keep the rate at which reminders are really needed."""
+    members = [target for target in targets if target.snapshot["split"] == split]
+    return balance(members, config.share_speak, config.max_train_rows) if split == "train" else members
+
+
+def _nothing_usable(config: BuildConfig, groups: dict[str, list[SnapshotLabels]], snapshots: Sequence[Row]) -> str:
+    files = ", ".join(str(path) for path in config.labels)
+    if not groups:
+        return f"zero usable labels: {files} holds none; run data.label (or import labels) first"
+    if not snapshots:
+        return f"zero usable labels: {files} and {config.snapshots} share no snapshot; label this snapshots file"
+    in_train = sum(row["split"] == "train" for row in snapshots)
+    return (
+        f"zero usable labels for the train split: {len(groups)} labelled snapshots, {in_train} of them in train, none with a "
+        f"usable verdict of kinds {', '.join(config.kinds)}; label more train snapshots or list other kinds"
+    )
+
+
+def main() -> int:
+    """Entry point of `python -m data.build`."""
+    config = parse_stage(BuildConfig, __doc__, DEFAULT)
+    rows = build(config)
+    speaks = sum(row["decision"] == REMINDER for row in rows)
+    chars = [sum(len(message["content"]) for message in row["prompt_messages"]) for row in rows]
+    print(
+        f"built {len(rows)} rows ({speaks} reminders), prompts of {sum(chars) / len(chars):.0f} characters in the mean, "
+        f"{max(chars)} at most -> {config.out}, {config.out.parent / 'card.md'}"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))
