@@ -7,9 +7,10 @@ a later value updates the same entry. Imported rollouts: sentences of the user t
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from data.envs import make_task
-from data.envs.base import Fact, Stage, choose, draw
+from data.envs import FAMILIES, make_task
+from data.envs.base import Fact, choose, draw
 from data.reminders import asserted, sentences, states
 from pmem.envelope import MAX_OPERATIONS, Operation
 from pmem.rollout import Rollout
@@ -52,39 +53,61 @@ class BankWriter:
 
     def _fact_writes(self, snapshot: Snapshot) -> Iterable[Operation]:
         result = snapshot.window[-1].digest if snapshot.window else ""
+        messages = "\n".join(snapshot.task_messages)
         for fact in self._facts:
-            for index, stage in enumerate(fact.stages):
-                text = result if stage.source == "result" else "\n".join(snapshot.task_messages)
-                if (fact.key, index) in self._handled or not states(text, fact.subject, stage.value, fact.kind.words):
-                    continue
-                self._handled.update((fact.key, earlier) for earlier in range(index + 1))
-                operation = self._write(fact, stage, index, snapshot.bank)
-                if operation:
-                    yield operation
+            newest = _newest_stated(fact, messages, result)
+            if newest is None or (fact.key, newest) in self._handled:
+                continue
+            self._handled.update((fact.key, index) for index in range(newest + 1))
+            operation = self._write(fact, newest, snapshot.bank)
+            if operation:
+                yield operation
 
-    def _write(self, fact: Fact, stage: Stage, index: int, bank: BankState) -> Operation | None:
+    def _write(self, fact: Fact, index: int, bank: BankState) -> Operation | None:
         if draw("writer", self._key, "miss", fact.key, index) < self.config.miss_rate:
             return None
-        content = stage.text
+        stage = fact.stages[index]
+        content, settled = stage.text, {later.value for later in fact.stages[index:]}
         if draw("writer", self._key, "error", fact.key, index) < self.config.error_rate:
             wrong = choose([value for value in fact.kind.words if value != stage.value], "writer", self._key, "wrong", fact.key)
             content = re.sub(rf"(?<![\w-]){re.escape(stage.value)}(?![\w-])", wrong, content)
         verb = "procedural" if fact.mechanism == "failure_loop" else "knowledge"
         for entry in bank.entries:
             said = set().union(*(asserted(part, fact.subject, fact.kind.words) for part in sentences(entry.content)))
-            if said == {stage.value}:
+            if said & settled:
                 return None
             if said and entry.kind == verb:
                 return Operation(f"save_{verb}", content, entry.id)
         return Operation(f"save_{verb}", content)
 
 
+def task_writer(config: WriterConfig, key: str, family: str, seed: int, num_acts: int) -> BankWriter:
+    """The writer for a simulated task: it knows which statements are facts."""
+    return BankWriter(config, key, make_task(family, seed, num_acts).facts.values())
+
+
 def writer_for(config: WriterConfig, rollout: Rollout) -> BankWriter:
-    """The writer of a rollout: it knows which statements are facts where the task can be made again from its seed."""
-    facts: Iterable[Fact] = ()
-    if rollout.seed is not None and rollout.source.name == "simulate":
-        facts = make_task(rollout.family, rollout.seed, int(rollout.agent.params["num_acts"])).facts.values()
-    return BankWriter(config, rollout.rollout_id, facts)
+    """The writer of a rollout, simulated or imported."""
+    if rollout.seed is None:
+        return BankWriter(config, rollout.rollout_id)
+    ref = {"family": rollout.family, "seed": rollout.seed, "agent": {"params": rollout.agent.params}}
+    return writer_for_ref(config, rollout.rollout_id, ref)
+
+
+def writer_for_ref(config: WriterConfig, key: str, ref: dict[str, Any] | None) -> BankWriter:
+    """The writer behind a snapshot's `restore_ref`; None = imported."""
+    if ref is None or ref["family"] not in FAMILIES or "num_acts" not in ref["agent"]["params"]:
+        return BankWriter(config, key)
+    return task_writer(config, key, ref["family"], ref["seed"], ref["agent"]["params"]["num_acts"])
+
+
+def _newest_stated(fact: Fact, messages: str, result: str) -> int | None:
+    """Index of the newest stage that the visible text states, or None."""
+    for index in reversed(range(len(fact.stages))):
+        stage = fact.stages[index]
+        if states(result if stage.source == "result" else messages, fact.subject, stage.value, fact.kind.words):
+            return index
+    return None
 
 
 def _rules(messages: Iterable[str], bank: BankState) -> Iterable[Operation]:

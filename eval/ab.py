@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,11 +130,11 @@ def simulated_episode(config: AbConfig) -> Callable[[TrialSpec], LiveEpisode]:
     return open_episode
 
 
-def scripted_writer(spec: TrialSpec) -> Writer:
+def scripted_writer(spec: TrialSpec, num_acts: int) -> Writer:
     """The bank writer of replay, with the same stated miss and error rates."""
-    from data.bank_writer import BankWriter, WriterConfig
+    from data.bank_writer import WriterConfig, task_writer
 
-    return BankWriter(WriterConfig(), f"ab:{spec.family}:{spec.seed}:{spec.agent_seed}").operations
+    return task_writer(WriterConfig(), f"ab:{spec.family}:{spec.seed}:{spec.agent_seed}", spec.family, spec.seed, num_acts).operations
 
 
 class Harness:
@@ -167,7 +168,7 @@ class Harness:
         settings = Settings(cadence_tool_calls=1, telemetry=False)
         running = run_trials(
             self.live_arm(arm), self.specs, self.open_episode, width=config.width, cadence=config.cadence, settings=settings,
-            writer_for=scripted_writer if config.bank_writer == "scripted" else None,
+            writer_for=partial(scripted_writer, num_acts=config.num_acts) if config.bank_writer == "scripted" else None,
         )  # fmt: skip
         results = list(track(running, f"trials of {arm}", total=len(self.specs), unit="trials"))
         if arm == "never" and any(trial.num_rows for trial in results):
