@@ -25,7 +25,7 @@ CONTEXT = "<operations>[]</operations>\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionPoint:
-    """`ids`: the request up to the decision token. `shared_text`: what both answers share after `</operations>`, newline first."""
+    """`ids`: the request up to the decision token. `shared_text`: what both answers share after the list, newline first."""
 
     ids: tuple[int, ...]
     shared_text: str

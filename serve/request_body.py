@@ -77,7 +77,8 @@ def parse_body(raw: bytes, limits: BodyLimits) -> Body | Problem:
 
 def with_priority(body: Body, priority: int) -> bytes:
     """The body with a `priority` in front, unless it states one (later keys win in JSON readers)."""
-    return b'{"priority":%d,' % priority + body.raw.lstrip()[1:]
+    rest = body.raw.lstrip()[1:].lstrip()
+    return b'{"priority":%d' % priority + (b"" if rest.startswith(b"}") else b",") + rest
 
 
 def _check_headers(headers: dict[str, str], limits: BodyLimits) -> Problem | None:
