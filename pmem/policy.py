@@ -21,6 +21,7 @@ from pmem.canonical import content_id
 from pmem.envelope import OPERATIONS_CLOSE, SPEAK, SPEAK_CLOSE
 from pmem.errors import UserError
 from pmem.gates import RUNTIME, GateProfile, authorities, is_deterministic, rules_spoke
+from pmem.grammar import envelope_grammar, list_grammar, reminder_grammar
 from pmem.outcomes import Reason
 from pmem.prompt import PromptLimits, render_messages
 from pmem.snapshot import BankState, Snapshot
@@ -180,7 +181,7 @@ class ModelPolicy:
                     draft.discard(reason)
 
     def _lists(self, drafts: list[Draft], deadline: float | None) -> None:
-        grammar = [_grammar().list_grammar(draft.snapshot.bank) if self.grammar else None for draft in drafts]
+        grammar = [list_grammar(draft.snapshot.bank) if self.grammar else None for draft in drafts]
         requests = [
             self._request(draft, max_tokens=self.list_max_tokens, stop=(OPERATIONS_CLOSE,), grammar=text)
             for draft, text in zip(drafts, grammar, strict=True)
@@ -216,7 +217,7 @@ class ModelPolicy:
                 prefix=draft.decision_prefix + SPEAK,
                 max_tokens=self.reminder_max_tokens,
                 stop=(SPEAK_CLOSE,),
-                grammar=_grammar().reminder_grammar(self._citable(draft)) if self.grammar else None,
+                grammar=reminder_grammar(self._citable(draft)) if self.grammar else None,
                 temperature=temperature,
                 seed=seeds[id(draft)] if seeds else None,
             )
@@ -245,7 +246,7 @@ class ModelPolicy:
             self._request(
                 draft,
                 max_tokens=self.max_output_tokens,
-                grammar=_grammar().envelope_grammar(draft.snapshot.bank) if self.grammar else None,
+                grammar=envelope_grammar(draft.snapshot.bank) if self.grammar else None,
             )
             for draft in drafts
         ]
@@ -272,12 +273,6 @@ class ModelPolicy:
             messages=draft.messages, prefix=prefix, max_tokens=max_tokens, stop=stop, grammar=grammar, temperature=temperature,
             seed=seed, step_id=draft.step_id,
         )  # fmt: skip
-
-
-def _grammar():  # type: ignore[no-untyped-def]
-    from pmem import grammar
-
-    return grammar
 
 
 def _check(backend: Backend, threshold: Threshold | None, mode: Mode) -> None:

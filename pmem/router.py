@@ -90,6 +90,8 @@ class Route:
         threshold = self.threshold
         if threshold is None:
             return None
+        if facts.model_hash is None and self.settings.model_hash is None:
+            return "it states no model hash to hold the threshold against; set route.model_hash"
         if facts.model_hash is not None and facts.model_hash != threshold.model_hash:
             return f"it serves model {facts.model_hash[:16]}, the threshold was made for {threshold.model_hash[:16]}"
         if facts.prompt_version is not None and facts.prompt_version != PROMPT_VERSION:
@@ -249,7 +251,11 @@ def _threshold(settings: Settings) -> Threshold | None:
         return None
     assert settings.route is not None
     threshold = read_threshold(
-        settings.threshold, model_hash=settings.route.model_hash, prompt_version=PROMPT_VERSION, require_certified=True
+        settings.threshold,
+        model_hash=settings.route.model_hash,
+        prompt_version=PROMPT_VERSION,
+        require_certified=True,
+        verify_later=settings.route.model_hash is None,
     )
     if threshold.decision_mode != settings.route.mode:
         raise UserError(

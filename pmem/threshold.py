@@ -129,8 +129,13 @@ class Threshold(BaseModel):
         return cls(threshold=threshold, certified=False, model_hash=model_hash, prompt_version=prompt_version, created="")
 
 
-def read_threshold(path: Path, *, model_hash: str | None, prompt_version: str, require_certified: bool = False) -> Threshold:
-    """Read a threshold file for this model and prompt. Raises UserError for any other, and on request for an uncertified one."""
+def read_threshold(
+    path: Path, *, model_hash: str | None, prompt_version: str, require_certified: bool = False, verify_later: bool = False
+) -> Threshold:
+    """Read a threshold file for this model and prompt. Raises UserError for any other, and on request for an uncertified one.
+
+    `verify_later`: the hash is not known yet, the caller compares it when the server has stated it.
+    """
     try:
         threshold = Threshold.model_validate_json(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -141,7 +146,7 @@ def read_threshold(path: Path, *, model_hash: str | None, prompt_version: str, r
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise UserError(f"{path}: key {key!r}: {first['msg']}; expected pmem.threshold/1") from None
-    if threshold.model_hash != model_hash:
+    if threshold.model_hash != model_hash and not verify_later:
         raise UserError(
             f"{path} was made for model {threshold.model_hash[:16]}, not {(model_hash or 'unknown')[:16]}; "
             "run `python -m eval.sweep` for this model"
