@@ -140,6 +140,8 @@ def _read_file(path: Path, *, must_exist: bool) -> dict[str, Any]:
         return {}
     except UnicodeDecodeError:
         raise UserError(f"settings file {path} is not UTF-8 text; save it as UTF-8") from None
+    except OSError as error:
+        raise UserError(f"settings file {path} cannot be read: {error.strerror}; mend it or name another") from None
     return _mapping(text, str(path))
 
 
