@@ -37,6 +37,8 @@ class PromptLimits:
     """Budget of the bank lines, counted as ceil(chars / 4)."""
     trajectory_steps: int = 8
     """Newest completed steps shown."""
+    num_thoughts: int = 2
+    """Newest steps shown with the agent's stated thought; what an older one announced stands in the calls that followed."""
     window_chars: int = 4000
     """Longest JSON of the steps; whole oldest steps go first."""
 
@@ -77,7 +79,9 @@ def _task(messages: tuple[str, ...], limits: PromptLimits) -> str:
 
 def _steps(window: tuple[Step, ...], limits: PromptLimits) -> str:
     """A JSON array, one step a line, newest last, at most `window_chars` long."""
-    shown = window[-limits.trajectory_steps :] if limits.trajectory_steps else ()
+    shown = list(window[-limits.trajectory_steps :] if limits.trajectory_steps else ())
+    for place in range(len(shown) - limits.num_thoughts):
+        shown[place] = shown[place].model_copy(update={"thought": None})
     lines: list[str] = []
     num_chars = 2
     for step in reversed(shown):
@@ -92,14 +96,16 @@ def _steps(window: tuple[Step, ...], limits: PromptLimits) -> str:
 
 
 def _step(step: Step) -> str:
+    """One object. Nothing is said twice: the call without its tool's name, no digest that only repeats the outcome."""
     shown: dict[str, Any] = {
         "step": step.step,
         "tool": step.tool,
-        "call": step.call,
+        "call": step.call.removeprefix(f"{step.tool} "),
         "fp": step.fingerprint[:4],
         "outcome": step.outcome,
-        "digest": step.digest,
     }
+    if step.digest != step.outcome:
+        shown["digest"] = step.digest
     if step.thought:
         shown["thought"] = step.thought
     return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
@@ -143,7 +149,13 @@ def golden_snapshot() -> Snapshot:
 def golden_rendering() -> str:
     """The golden snapshot as text, with every limit written out: a changed default must not change the version."""
     limits = PromptLimits(
-        task_chars=2000, num_later=3, later_chars=300, bank_budget_tokens=400, trajectory_steps=8, window_chars=4000
+        task_chars=2000,
+        num_later=3,
+        later_chars=300,
+        bank_budget_tokens=400,
+        trajectory_steps=8,
+        num_thoughts=2,
+        window_chars=4000,
     )
     messages = render_messages(golden_snapshot(), limits)
     return "".join(f"<<{message['role']}>>\n{message['content']}\n" for message in messages)

@@ -82,6 +82,15 @@ def test_only_the_newest_steps_are_shown() -> None:
     assert steps_of(user_part(snapshot, trajectory_steps=0)) == []
 
 
+def test_nothing_is_said_twice() -> None:
+    window = (step(1, call="bash ls", digest="ok", thought="a"), step(2, thought="b"), step(3, thought="c"))
+    first, second, third = steps_of(user_part(Snapshot(task_messages=("t",), window=window)))
+    assert first == {"step": 1, "tool": "bash", "call": "ls", "fp": "0000", "outcome": "ok"}
+    assert (second["thought"], third["thought"]) == ("b", "c")
+    shown = steps_of(user_part(Snapshot(task_messages=("t",), window=window), num_thoughts=0))
+    assert not any("thought" in step for step in shown)
+
+
 def test_a_lone_oversized_step_stays_valid_json() -> None:
     window = (step(1, digest="d" * 9000, tool="tool" * 100),)
     text = user_part(Snapshot(task_messages=("t",), window=window), window_chars=900)
