@@ -6,7 +6,6 @@ need -> the best candidate's reminder; not needed -> silence; unknown -> its mea
 Operations are the scripted writer's at that boundary, without its misses and errors: what task text and window truly contain.
 """
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -49,6 +49,8 @@ class ReplayConfig:
     """The snapshots file to write."""
     cadence: int = 1
     """Completed tools between snapshots; 1 = the paper's, after every tool step."""
+    trajectory_steps: int = 8
+    """Steps in the window. The runtime's `trajectory_steps` must be the same when the policy is used."""
     splits: SplitConfig = field(default_factory=SplitConfig)
     """How tasks fall into splits."""
     writer: WriterConfig = field(default_factory=WriterConfig)
@@ -70,14 +72,15 @@ class ReplayCounts:
     near_duplicates: int = 0
 
 
-def replay_rollout(rollout: Rollout, writer: Writer, *, split: str, cadence: int = 1) -> Iterator[Row]:
+def replay_rollout(rollout: Rollout, writer: Writer, *, split: str, cadence: int = 1, trajectory_steps: int = 8) -> Iterator[Row]:
     """One snapshot row a due boundary. The session's clock counts completed tools, so the rows hold no time of day."""
     num_steps = 0
 
     def clock() -> float:
         return float(num_steps)
 
-    session = MemorySession(Settings(cadence_tool_calls=cadence, telemetry=False), clock=clock, session_id="replay")
+    settings = Settings(cadence_tool_calls=cadence, trajectory_steps=trajectory_steps, telemetry=False)
+    session = MemorySession(settings, clock=clock, session_id="replay")
     boundary_index = 0
     for event in rollout.events:
         num_steps += event.kind == "tool_result"
@@ -117,7 +120,11 @@ def replay(config: ReplayConfig) -> ReplayCounts:
         dropped = index.straddling()
         counts.near_duplicates = len(dropped)
         table = table.filter(pc.invert(pc.is_in(table["snapshot_id"], value_set=pa.array(sorted(dropped), pa.string()))))
-    facts = {"writer": canonical_json(dataclasses.asdict(config.writer)), "near_duplicates": str(counts.near_duplicates)}
+    facts = {
+        "writer": canonical_json(dataclasses.asdict(config.writer)),
+        "trajectory_steps": str(config.trajectory_steps),
+        "near_duplicates": str(counts.near_duplicates),
+    }
     write_table(config.out, table, sort_by=["snapshot_id"], facts=facts)
     counts.snapshots = Counter(table["split"].to_pylist())
     return counts
@@ -136,7 +143,8 @@ def _rows(config: ReplayConfig, counts: ReplayCounts, index: NearDuplicates) -> 
         counts.rollouts += 1
         split = assign_split(rollout.split_key, rollout.family, config.splits)
         writer = writer_for(config.writer, rollout)
-        for row in replay_rollout(rollout, writer.operations, split=split, cadence=config.cadence):
+        shape = {"cadence": config.cadence, "trajectory_steps": config.trajectory_steps}
+        for row in replay_rollout(rollout, writer.operations, split=split, **shape):
             index.add(row["snapshot_id"], split, _policy_text(row))
             yield row
 
@@ -148,18 +156,20 @@ def _rollouts(paths: Iterable[Path]) -> Iterator[Rollout]:
 
 
 def _row(rollout: Rollout, snapshot: Snapshot, *, split: str, boundary_index: int, step: int) -> Row:
-    return with_snapshot_id({
-        "rollout_id": rollout.rollout_id,
-        "task_id": rollout.task_id,
-        "family": rollout.family,
-        "split": split,
-        "mechanism": _mechanism(rollout, step),
-        "boundary_index": boundary_index,
-        "step": step,
-        **snapshot_columns(snapshot),
-        "prompt_version": PROMPT_VERSION,
-        "restore_ref": restore_ref(rollout, step),
-    })
+    return with_snapshot_id(
+        {
+            "rollout_id": rollout.rollout_id,
+            "task_id": rollout.task_id,
+            "family": rollout.family,
+            "split": split,
+            "mechanism": _mechanism(rollout, step),
+            "boundary_index": boundary_index,
+            "step": step,
+            **snapshot_columns(snapshot),
+            "prompt_version": PROMPT_VERSION,
+            "restore_ref": restore_ref(rollout, step),
+        }
+    )
 
 
 def _mechanism(rollout: Rollout, step: int) -> str | None:
@@ -182,8 +192,10 @@ def main() -> int:
     seconds = time.perf_counter() - start
     total = sum(counts.snapshots.values())
     splits = ", ".join(f"{name} {count}" for name, count in sorted(counts.snapshots.items()))
-    print(f"replayed {counts.rollouts} rollouts ({counts.too_short} too short, {counts.repeated} repeated) into {total} "
-          f"snapshots ({splits}; {counts.near_duplicates} near-duplicates left out), {total / seconds:.0f}/s -> {config.out}")
+    print(
+        f"replayed {counts.rollouts} rollouts ({counts.too_short} too short, {counts.repeated} repeated) into {total} "
+        f"snapshots ({splits}; {counts.near_duplicates} near-duplicates left out), {total / seconds:.0f}/s -> {config.out}"
+    )
     return 0
 
 

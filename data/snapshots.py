@@ -10,49 +10,57 @@ from typing import Any
 
 import pyarrow as pa
 
-from data.tables import Row, read_rows, with_format, write_rows
+from data.tables import Row, metadata, read_rows, with_format, write_rows
 from pmem.bank import entry_number
 from pmem.canonical import content_id
+from pmem.settings import Settings
 from pmem.snapshot import BankState, Entry, Snapshot, Step
 
 FORMAT = "pmem.snapshot/1"
 MECHANISMS = ("requirement", "grounding", "failure_loop", "diagnosis", "progress")
 
-STEP_TYPE = pa.struct([
-    ("step", pa.int64()),
-    ("tool", pa.string()),
-    ("call", pa.string()),
-    ("fingerprint", pa.string()),
-    ("outcome", pa.string()),
-    ("digest", pa.string()),
-    ("provenance", pa.string()),
-    ("thought", pa.string()),
-])
-ENTRY_TYPE = pa.struct([
-    ("id", pa.string()),
-    ("kind", pa.string()),
-    ("content", pa.string()),
-    ("created", pa.float64()),
-    ("touched", pa.float64()),
-    ("injections", pa.int64()),
-])
-SNAPSHOT_SCHEMA = with_format(FORMAT, [
-    pa.field("snapshot_id", pa.string(), nullable=False),
-    pa.field("rollout_id", pa.string(), nullable=False),
-    pa.field("task_id", pa.string(), nullable=False),
-    pa.field("family", pa.string(), nullable=False),
-    pa.field("split", pa.string(), nullable=False),
-    pa.field("mechanism", pa.string()),
-    pa.field("boundary_index", pa.int64(), nullable=False),
-    pa.field("step", pa.int64(), nullable=False),
-    pa.field("triggers", pa.list_(pa.string()), nullable=False),
-    pa.field("task_messages", pa.list_(pa.string()), nullable=False),
-    pa.field("window", pa.list_(STEP_TYPE), nullable=False),
-    pa.field("bank_before", pa.struct([("status", pa.string()), ("entries", pa.list_(ENTRY_TYPE))]), nullable=False),
-    pa.field("last_reminder", pa.string()),
-    pa.field("prompt_version", pa.string(), nullable=False),
-    pa.field("restore_ref", pa.string()),
-])
+STEP_TYPE = pa.struct(
+    [
+        ("step", pa.int64()),
+        ("tool", pa.string()),
+        ("call", pa.string()),
+        ("fingerprint", pa.string()),
+        ("outcome", pa.string()),
+        ("digest", pa.string()),
+        ("provenance", pa.string()),
+        ("thought", pa.string()),
+    ]
+)
+ENTRY_TYPE = pa.struct(
+    [
+        ("id", pa.string()),
+        ("kind", pa.string()),
+        ("content", pa.string()),
+        ("created", pa.float64()),
+        ("touched", pa.float64()),
+        ("injections", pa.int64()),
+    ]
+)
+SNAPSHOT_SCHEMA = with_format(
+    FORMAT,
+    [
+        pa.field("snapshot_id", pa.string(), nullable=False),
+        pa.field("rollout_id", pa.string(), nullable=False),
+        pa.field("task_id", pa.string(), nullable=False),
+        pa.field("family", pa.string(), nullable=False),
+        pa.field("split", pa.string(), nullable=False),
+        pa.field("mechanism", pa.string()),
+        pa.field("boundary_index", pa.int64(), nullable=False),
+        pa.field("step", pa.int64(), nullable=False),
+        pa.field("triggers", pa.list_(pa.string()), nullable=False),
+        pa.field("task_messages", pa.list_(pa.string()), nullable=False),
+        pa.field("window", pa.list_(STEP_TYPE), nullable=False),
+        pa.field("bank_before", pa.struct([("status", pa.string()), ("entries", pa.list_(ENTRY_TYPE))]), nullable=False),
+        pa.field("last_reminder", pa.string()),
+        pa.field("prompt_version", pa.string(), nullable=False),
+        pa.field("restore_ref", pa.string()),
+    ],
+)
 
 
 def write_snapshots(path: Path, rows: Iterable[Row]) -> int:
@@ -63,6 +71,12 @@ def write_snapshots(path: Path, rows: Iterable[Row]) -> int:
 def read_snapshots(path: Path) -> Iterator[Row]:
     """Yield the rows of a snapshots file in order of `snapshot_id`. Raises UserError naming file and column."""
     return read_rows(path, SNAPSHOT_SCHEMA)
+
+
+def trajectory_steps(path: Path) -> int:
+    """Length of the window in which these snapshots were taken; a live session must use the same. Without a file: the default."""
+    facts = metadata(path) if Path(path).exists() else {}
+    return int(facts.get("trajectory_steps", Settings().trajectory_steps))
 
 
 def snapshot_columns(snapshot: Snapshot) -> dict[str, Any]:

@@ -5,12 +5,9 @@ it sees is the recorded one, with the scripted writer's misses and errors in it.
 """
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
-from data.bank_writer import BankWriter, WriterConfig
-from data.envs import make_task
-from data.envs.base import Fact
+from data.bank_writer import WriterConfig, writer_for_ref
 from data.snapshots import read_snapshots, to_policy_snapshot
 from data.tables import Row
 from pmem.envelope import Operation
@@ -27,17 +24,10 @@ def taught_operations(snapshots: Path, wanted: set[str]) -> dict[str, tuple[Oper
             runs.setdefault(row["rollout_id"], []).append(row)
     found: dict[str, tuple[Operation, ...]] = {}
     for rollout_id, rows in runs.items():
-        writer = BankWriter(PERFECT, rollout_id, _facts(rows[0]["restore_ref"]))
+        ref = rows[0]["restore_ref"]
+        writer = writer_for_ref(PERFECT, rollout_id, None if ref is None else json.loads(ref))
         for row in sorted(rows, key=lambda row: int(row["boundary_index"])):
             operations = tuple(writer.operations(to_policy_snapshot(row)))
             if row["snapshot_id"] in wanted:
                 found[row["snapshot_id"]] = operations
     return found
-
-
-def _facts(restore_ref: str | None) -> Iterable[Fact]:
-    """The facts of a simulated task, made again from its seed; none for imported rollouts."""
-    if restore_ref is None:
-        return ()
-    ref = json.loads(restore_ref)
-    return make_task(ref["family"], ref["seed"], int(ref["agent"]["params"]["num_acts"])).facts.values()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from data.progress import track
+from data.snapshots import trajectory_steps
 from eval.arms import make_arm
 from eval.backends import model_folder, open_backend
 from eval.live import LiveArm, LiveEpisode, TrialResult, TrialSpec, Writer, run_trials
@@ -134,7 +135,9 @@ def scripted_writer(spec: TrialSpec, num_acts: int) -> Writer:
     """The bank writer of replay, with the same stated miss and error rates."""
     from data.bank_writer import WriterConfig, task_writer
 
-    return task_writer(WriterConfig(), f"ab:{spec.family}:{spec.seed}:{spec.agent_seed}", spec.family, spec.seed, num_acts).operations
+    return task_writer(
+        WriterConfig(), f"ab:{spec.family}:{spec.seed}:{spec.agent_seed}", spec.family, spec.seed, num_acts
+    ).operations
 
 
 class Harness:
@@ -165,7 +168,7 @@ class Harness:
         if path.exists():
             return [TrialResult(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
         config = self.config
-        settings = Settings(cadence_tool_calls=1, telemetry=False)
+        settings = Settings(cadence_tool_calls=1, trajectory_steps=trajectory_steps(self.files.snapshots), telemetry=False)
         running = run_trials(
             self.live_arm(arm), self.specs, self.open_episode, width=config.width, cadence=config.cadence, settings=settings,
             writer_for=partial(scripted_writer, num_acts=config.num_acts) if config.bank_writer == "scripted" else None,

@@ -37,6 +37,12 @@ _KINDS = (
     ("exception", re.compile(r"traceback|exception|\w+Error\b", re.IGNORECASE)),
 )
 _SCANNED = 2_000
+_ERROR = re.compile(
+    r"Traceback \(most recent call last\)|^\w*Error:|command not found|No such file or directory|syntax error|"
+    r"Your proposed edit has introduced new syntax|^FAILED|\bfatal: |^bash: |cannot access|^E   \w+|Usage: |No matches found|"
+    r"EXECUTION TIMED OUT|^File \S+ not found",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,11 @@ def error_kind(text: str) -> str:
     """A coarse class of an error message, from its head and its tail."""
     shown = text if len(text) <= 2 * _SCANNED else text[:_SCANNED] + text[-_SCANNED:]
     return next((name for name, pattern in _KINDS if pattern.search(shown)), "other")
+
+
+def reads_like_error(text: str) -> bool:
+    """For results without an exit code: the words at either end decide, not those in the middle of a listing."""
+    return bool(_ERROR.search(text[:1_500]) or _ERROR.search(text[-600:]))
 
 
 def _changes(tool: str, args: dict[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from data.importers.chat import add_messages
 from data.importers.documents import Document, Peek
 from data.importers.events import EventLog, plain_text
 from data.importers.outcomes import beside
+from data.importers.reading import Record, values, whole
 from pmem.rollout import Outcome, Rollout
 
 TOOLS = {
@@ -49,11 +50,23 @@ _RESULT = re.compile(r"\s*EXECUTION RESULT of \[[\w.\-]+\]:\n?")
 def detects(peek: Peek) -> bool:
     """A history of actions and observations, or messages with the response that followed and its arguments."""
     history = peek.first.get("history")
-    if isinstance(history, list) and any(
-        isinstance(event, dict) and ("action" in event or "observation" in event) for event in history
-    ):
+    if isinstance(history, list) and any(_is_event(event) for event in history):
         return "instruction" in peek.first or "instance_id" in peek.first
+    if peek.layout == "array" and _is_event(peek.first):
+        return "source" in peek.first
     return peek.has("messages", "response") and ("kwargs" in peek.first or "args" in peek.first)
+
+
+def _is_event(value: Any) -> bool:
+    return isinstance(value, dict) and ("action" in value or "observation" in value)
+
+
+def records(document: Document) -> Iterator[Record]:
+    """A bare list of events is one record; anything else is read record by record."""
+    if document.peek.layout == "array" and _is_event(document.peek.first):
+        yield Record("record 1", {"history": whole(document), "instance_id": document.stem})
+    else:
+        yield from values(document)
 
 
 def convert(record: Any, document: Document) -> Iterator[Rollout]:
@@ -185,4 +198,4 @@ def _model(record: dict[str, Any]) -> str:
     return str(((record.get("metadata") or {}).get("llm_config") or {}).get("model") or "openhands")
 
 
-FORMAT = Format(name="openhands", detects=detects, convert=convert)
+FORMAT = Format(name="openhands", detects=detects, convert=convert, records=records)

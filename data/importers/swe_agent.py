@@ -11,6 +11,7 @@ from typing import Any
 from data.importers.base import Format, rollout
 from data.importers.chat import add_messages
 from data.importers.documents import Document, Peek
+from data.importers.effects import reads_like_error
 from data.importers.events import EventLog, plain_text
 from data.importers.outcomes import beside
 from data.importers.reading import BadRecord
@@ -37,12 +38,6 @@ INTERFACE = frozenset(
         "connect_start",
         "connect_sendline",
     }
-)
-_ERROR = re.compile(
-    r"Traceback \(most recent call last\)|^\w*Error:|command not found|No such file or directory|syntax error|"
-    r"Your proposed edit has introduced new syntax|^FAILED|\bfatal: |^bash: |cannot access|^E   \w+|Usage: |No matches found|"
-    r"EXECUTION TIMED OUT|^File \S+ not found",
-    re.MULTILINE,
 )
 _STATE = re.compile(r"\n\(Open file: .*?\)\n\(Current directory: .*?\)\nbash-\$\s*\Z", re.DOTALL)
 
@@ -80,11 +75,6 @@ def convert(record: Any, document: Document) -> Iterator[Rollout]:
         params={"exit_status": info["exit_status"]} if info.get("exit_status") else None,
         outcome=beside(document, task_id),
     )
-
-
-def reads_like_error(text: str) -> bool:
-    """No exit code is recorded, so the words decide; a file listing that holds such words inside is cut to its ends."""
-    return bool(_ERROR.search(text[:1_500]) or _ERROR.search(text[-600:]))
 
 
 def _task(history: list[Any]) -> str:
