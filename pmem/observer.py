@@ -23,12 +23,13 @@ MAX_THOUGHTS = 16
 
 
 class PendingCall(NamedTuple):
-    """A call that runs: its step number, tool and arguments."""
+    """A call that runs: its step number, tool and arguments, and what the agent said before it."""
 
     number: int
     tool: str
     args: Any
     batch_id: str | None
+    thought: str | None
 
 
 class Observer:
@@ -64,7 +65,7 @@ class Observer:
         if call_id is not None and (call_id in self._calls or call_id in self._answers):
             return
         number = self.window.reserve()
-        self._calls[call_id or f"#{number}"] = PendingCall(number, tool, args, batch_id)
+        self._calls[call_id or f"#{number}"] = PendingCall(number, tool, args, batch_id, self._take_thought())
         while len(self._calls) > MAX_CALLS:
             self._calls.popitem(last=False)
 
@@ -122,8 +123,7 @@ class Observer:
         pending = self.pending_call(call_id)
         if pending is not None:
             self._calls.pop(call_id or f"#{pending.number}", None)
-        thought = stated_thought(self._thoughts) if self._thoughts else None
-        self._thoughts.clear()
+        thought = self._take_thought() or (pending.thought if pending else None)
         return Step.model_construct(
             step=pending.number if pending else self.window.reserve(),
             tool=tool,
@@ -134,3 +134,8 @@ class Observer:
             provenance="code",
             thought=thought,
         )
+
+    def _take_thought(self) -> str | None:
+        thought = stated_thought(self._thoughts) if self._thoughts else None
+        self._thoughts.clear()
+        return thought

@@ -22,6 +22,8 @@ REDACTION_REACH = 16_384
 Clean = Callable[[str], tuple[str, int]]
 """Text -> text without secrets, and how many were taken out."""
 
+SEARCHED_CHARS = 524_288
+"""Of a longer result only so much of its beginning and its end is searched for the diagnostic line."""
 _ENDS = 2_000
 _STRONG = re.compile(
     r"^[ \t]*(?:E[ \t]+)?(?:[\w.]+(?:Error|Exception|Warning)|error|fatal|panic|FAILED|FAIL|ERROR)\b[ \t]*(?:\[\w+\])?[:!(]"
@@ -153,6 +155,8 @@ def _around_diagnosis(text: str, clean: Clean) -> str:
     """The redacted text, or of a long one what surrounds its diagnostic line."""
     if len(text) <= 2 * REDACTION_REACH:
         return clean(text)[0]
+    if len(text) > 2 * SEARCHED_CHARS:
+        text = f"{text[:SEARCHED_CHARS]}\n{text[-SEARCHED_CHARS:]}"
     start = _diagnostic_start(text)
     around = clean(text[max(0, start - REDACTION_REACH) : start + REDACTION_REACH])[0]
     clean(text[-REDACTION_REACH:])  # a stream's redactor must know how this text ended

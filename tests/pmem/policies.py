@@ -46,10 +46,10 @@ class PlayedPolicy:
 
     def step(self, snapshot: Snapshot) -> StepResult:
         self.seen.append(snapshot)
+        answer = self._answers.pop(0) if self._answers else ends("model_silent")
         self.started.set()
         if self._gate is not None:
             assert self._gate.wait(10)
-        answer = self._answers.pop(0) if self._answers else ends("model_silent")
         if isinstance(answer, Exception):
             raise answer
         return answer(snapshot)
