@@ -224,14 +224,14 @@ def test_a_whole_step_over_http_makes_three_requests_on_one_step_id() -> None:
         (Hang(), "timed_out"),
         (Drip(), "timed_out"),
         (Drip(headers=True), "timed_out"),
-        (Say(EMPTY, wait_s=1.0), "timed_out"),
+        (Say(EMPTY, wait_s=8.0), "timed_out"),
     ],
 )
 def test_what_a_server_may_do_and_what_it_counts_as(reply: Reply, reason: str) -> None:
     with FakeServer(reply) as server:
         started = time.monotonic()
-        result = ModelPolicy(backend(server), timeout_ms=300).step(snapshot())
-        assert result.reason == reason and time.monotonic() - started < 0.6
+        result = ModelPolicy(backend(server), timeout_ms=300 if reason == "timed_out" else 20_000).step(snapshot())
+        assert result.reason == reason and (reason != "timed_out" or time.monotonic() - started < 2)
         assert len(server.requests) == 1, "nothing is ever retried"
     assert result.bank_after == snapshot().bank
 
@@ -325,7 +325,7 @@ def test_the_first_probe_finds_out_the_kind(owner: str, kind: str) -> None:
 def test_what_a_probe_holds_against_a_route(listing: Reply, problem: str | None) -> None:
     with FakeServer(Say(EMPTY)) as server:
         server.gets["/v1/models"] = listing
-        facts = backend(server).probe(deadline=time.monotonic() + 0.3)
+        facts = backend(server).probe(deadline=time.monotonic() + (0.3 if isinstance(listing, Hang) else 20))
     assert (facts.problem is None) == (problem is None) and (problem or "") in (facts.problem or "")
 
 

@@ -151,21 +151,22 @@ def test_nothing_else_permits_a_fallback(
     tmp_path: Path, dedicated: FakeServer, chat: FakeServer, reply: Reply, reason: str
 ) -> None:
     dedicated.play(reply)
-    result = policy(tmp_path, dedicated, chat, timeout_ms=400).step(snapshot())
+    patience = 400 if reason == "timed_out" else 20_000
+    result = policy(tmp_path, dedicated, chat, timeout_ms=patience).step(snapshot())
     assert result.reason == reason and not result.earlier and not chat.requests
 
 
 def test_the_deadline_covers_the_fallback_too(tmp_path: Path, dedicated: FakeServer, chat: FakeServer) -> None:
     def slow_refusal(seen: object) -> Reply:
-        time.sleep(0.25)
+        time.sleep(0.5)
         return Status(500)
 
     dedicated.play(slow_refusal)
     chat.play(Hang())
     started = time.monotonic()
-    result = policy(tmp_path, dedicated, chat, timeout_ms=500).step(snapshot())
-    assert result.reason == "timed_out" and result.route == chat.url and 0.45 < time.monotonic() - started < 0.7
-    assert int(chat.requests[0].headers["x-pmem-deadline-ms"]) <= 260
+    result = policy(tmp_path, dedicated, chat, timeout_ms=1500).step(snapshot())
+    assert result.reason == "timed_out" and result.route == chat.url and 1.4 < time.monotonic() - started < 3
+    assert int(chat.requests[0].headers["x-pmem-deadline-ms"]) <= 1010
     assert result.earlier[0].reason == "client_error"
 
 
