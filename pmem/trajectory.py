@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pmem.canonical import canonical_json
+from pmem.diagnosis import diagnostic_line
 from pmem.redaction import redact
 from pmem.snapshot import Step
 
@@ -25,16 +26,6 @@ Clean = Callable[[str], tuple[str, int]]
 SEARCHED_CHARS = 524_288
 """Of a longer result only so much of its beginning and its end is searched for the diagnostic line."""
 _ENDS = 2_000
-_STRONG = re.compile(
-    r"^[ \t]*(?:E[ \t]+)?(?:[\w.]+(?:Error|Exception|Warning)|error|fatal|panic|FAILED|FAIL|ERROR)\b[ \t]*(?:\[\w+\])?[:!(]"
-    r"|: (?:fatal )?error\b|: \*\*\* |command not found|[Nn]o such file|[Pp]ermission denied|not found$",
-    re.MULTILINE,
-)
-_HINT = re.compile(
-    r"error|fail|cannot|can't|unable|expected|refused|denied|missing|not found|no such|timed out|timeout|fatal|"
-    r"invalid|unknown|undefined|unrecognized|conflict|exception",
-    re.IGNORECASE,
-)
 _VOLATILE = re.compile(
     r"0x[0-9a-f]+|\b\d+(?:\.\d+)?\s?(?:ms|s|sec|seconds|us|µs)\b|\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d.,Z+:]*"
     r"|\b\d\d:\d\d:\d\d(?:[.,]\d+)?|/tmp/[\w.-]+|\bpid[ =:]?\d+",
@@ -65,7 +56,7 @@ def digest(text: str, *, is_error: bool, clean: Clean = redact) -> str:
     surroundings of what is kept are redacted and looked at.
     """
     if is_error:
-        return cut_bytes(_diagnostic_line(_around_diagnosis(text, clean)), DIGEST_MAX_BYTES) or "error without text"
+        return cut_bytes(_diagnosis(text, clean), DIGEST_MAX_BYTES) or "error without text"
     if len(text) <= 2 * REDACTION_REACH:
         whole = clean(text)[0]
         head, tail = whole[:_ENDS], whole[_ENDS:][-_ENDS:]
@@ -151,38 +142,18 @@ def cut_middle(text: str, limit: int) -> str:
     return f"{head} … {raw[-limit // 3 :].decode('utf-8', 'ignore').lstrip()}"
 
 
-def _around_diagnosis(text: str, clean: Clean) -> str:
-    """The redacted text, or of a long one what surrounds its diagnostic line."""
-    if len(text) <= 2 * REDACTION_REACH:
-        return clean(text)[0]
+def _diagnosis(text: str, clean: Clean) -> str:
+    """The redacted line that names the problem. Of a long text only the surroundings of that line are redacted."""
     if len(text) > 2 * SEARCHED_CHARS:
         text = f"{text[:SEARCHED_CHARS]}\n{text[-SEARCHED_CHARS:]}"
-    start = _diagnostic_start(text)
-    around = clean(text[max(0, start - REDACTION_REACH) : start + REDACTION_REACH])[0]
-    clean(text[-REDACTION_REACH:])  # a stream's redactor must know how this text ended
-    return around
-
-
-def _diagnostic_line(clean: str) -> str:
-    """The line that names the problem: the last exception of a traceback, else first strong line, first hint, last line."""
-    start = _diagnostic_start(clean)
-    end = clean.find("\n", start)
-    return collapse(clean[start : end if end >= 0 else len(clean)])
-
-
-def _diagnostic_start(text: str) -> int:
-    strong = [match.end() for match in _STRONG.finditer(text)]
-    if strong:
-        return _line_start(text, strong[-1] if "Traceback (most recent" in text else strong[0])
-    hint = _HINT.search(text)
-    if hint:
-        return _line_start(text, hint.end())
-    end = len(text.rstrip().removesuffix("</output>").rstrip())
-    return _line_start(text, end)
-
-
-def _line_start(text: str, position: int) -> int:
-    return text.rfind("\n", 0, position) + 1
+    if len(text) <= 2 * REDACTION_REACH:
+        around = clean(text)[0]
+    else:
+        start, _ = diagnostic_line(text)
+        around = clean(text[max(0, start - REDACTION_REACH) : start + REDACTION_REACH])[0]
+        clean(text[-REDACTION_REACH:])  # a stream's redactor must know how this text ended
+    start, end = diagnostic_line(around)
+    return collapse(around[start:end])
 
 
 def _head(text: str) -> str:
