@@ -173,9 +173,9 @@ def _row(rollout: Rollout, snapshot: Snapshot, *, split: str, boundary_index: in
 
 
 def _mechanism(rollout: Rollout, step: int) -> str | None:
-    """The paper's mechanism at work after `step` tools; environments note one a step, other rollouts do not know."""
+    """The paper's mechanism at work after `step` acts; environments note one after each act, other rollouts do not know."""
     noted = rollout.agent.params.get("mechanisms") or []
-    return noted[step] if step < len(noted) and noted[step] in MECHANISMS else None
+    return noted[step - 1] if step <= len(noted) and noted[step - 1] in MECHANISMS else None
 
 
 def _policy_text(row: Row) -> str:
