@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from pmem.backend import Backend, Completion, DecisionRead, Request, RouteError
 from pmem.canonical import content_id
@@ -24,13 +24,17 @@ from pmem.gates import RUNTIME, GateProfile, authorities, is_deterministic, rule
 from pmem.grammar import envelope_grammar, list_grammar, reminder_grammar
 from pmem.outcomes import Reason
 from pmem.prompt import PromptLimits, render_messages
+from pmem.rules_policy import RulesPolicy
 from pmem.snapshot import BankState, Snapshot
 from pmem.step import MIN_LABEL_MASS, Draft, StepResult
 from pmem.threshold import Threshold
 
 __all__ = ["MemoryPolicy", "Mode", "ModelPolicy", "RulesPolicy", "StepResult"]
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 Mode = Literal["scored", "completion"]
+OFFLINE_PATIENCE_S = 120.0
 OWN_CHOICE = 0.5
 """Without a threshold a model speaks where it puts more mass on speaking than on silence."""
 
@@ -43,36 +47,10 @@ class MemoryPolicy(Protocol):
     def step(self, snapshot: Snapshot) -> StepResult: ...
 
 
-class RulesPolicy:
-    """The rules tier seen from a snapshot: it spoke where the repeated failure stands among the triggers (design/runtime.md 6).
-
-    The runtime annotates the failing result itself (`pmem.rules`); this arm says the same thing about a recorded boundary.
-    """
-
-    name = "rules"
-
-    def step(self, snapshot: Snapshot) -> StepResult:
-        """Cite the entry of the newest failing step."""
-        quiet = StepResult(decision="silent", reason="model_silent", bank_after=snapshot.bank)
-        failing = next((step for step in reversed(snapshot.window) if step.outcome == "error"), None)
-        if not rules_spoke(snapshot) or failing is None:
-            return quiet
-        kept = (entry for entry in snapshot.bank.entries if entry.kind == "procedural" and entry.content.startswith(failing.call))
-        entry = max(kept, key=lambda entry: entry.touched, default=None)
-        if entry is None:
-            return quiet
-        text = f"{entry.content} [{entry.id}]"
-        return replace(quiet, decision="injected", reason="intervened", reminder=text, cited=(entry.id,))
-
-    def step_many(self, snapshots: Iterable[Snapshot]) -> list[StepResult]:
-        """One result a snapshot."""
-        return [self.step(snapshot) for snapshot in snapshots]
-
-
 class ModelPolicy:
     """A model behind a backend. `threshold` None: the model's own choice counts. `timeout_ms` None: no deadline (evaluation).
 
-    A backend with `concurrency` > 1 (an HTTP route) runs the steps of `step_many` side by side; any other gets whole batches.
+    A backend with `concurrency` (an HTTP route) takes so many steps of `step_many` side by side; any other gets whole batches.
     Raises UserError when threshold, mode and backend do not belong together.
     """
 
@@ -114,16 +92,16 @@ class ModelPolicy:
         started = self._clock()
         if deadline is None and self.timeout_ms is not None:
             deadline = started + self.timeout_ms / 1000
-        (result,) = self._run([self._draft(snapshot, step_id)], deadline)
+        draft = self._draft(snapshot, step_id)
+        (result,) = self._run([draft], deadline)
+        self._let_go([draft])
         return replace(result, latency_ms=(self._clock() - started) * 1000)
 
     def step_many(self, snapshots: Iterable[Snapshot]) -> list[StepResult]:
-        """The same steps without a deadline, batched: all lists, all decisions, then reminders where the threshold says speak."""
+        """The same steps: side by side on a route, else batched: all lists, all decisions, then the reminders that are wanted."""
         snapshots = list(snapshots)
-        workers = min(getattr(self.backend, "concurrency", 1), len(snapshots))
-        if workers > 1:
-            with ThreadPoolExecutor(workers, thread_name_prefix="pmem-policy") as pool:
-                return list(pool.map(self.step, snapshots))
+        if self._one_by_one:
+            return self._side_by_side(self.step, snapshots)
         return self._run([self._draft(snapshot) for snapshot in snapshots], None)
 
     def sample_many(
@@ -134,18 +112,33 @@ class ModelPolicy:
         The draw depends on seed, snapshot and sample only, never on what else is in the batch. No threshold is applied.
         """
         drafts = [self._draft(snapshot) for snapshot in snapshots]
+        if self._one_by_one:
+            return self._side_by_side(lambda draft: self._sample([draft], num_samples, temperature, seed)[0], drafts)
+        return self._sample(drafts, num_samples, temperature, seed)
+
+    @property
+    def _one_by_one(self) -> bool:
+        """A route takes whole steps side by side; a model in the process takes whole batches."""
+        return hasattr(self.backend, "concurrency")
+
+    def _side_by_side(self, ask: Callable[[Item], Result], items: list[Item]) -> list[Result]:
+        with ThreadPoolExecutor(max(1, getattr(self.backend, "concurrency", 1)), thread_name_prefix="pmem-policy") as pool:
+            return list(pool.map(ask, items))
+
+    def _sample(self, drafts: list[Draft], num_samples: int, temperature: float, seed: int) -> list[list[StepResult]]:
         self._guarded(drafts, None, self._lists, self._reads)
-        samples = [[draft.copy() for _ in range(num_samples)] for draft in drafts]
-        seeds: dict[int, int] = {}
+        self._let_go(drafts)
+        samples = [[draft.copy(secrets.token_hex(8)) for _ in range(num_samples)] for draft in drafts]
         for draft, copies in zip(drafts, samples, strict=True):
             key = draft.snapshot.snapshot_id or content_id(draft.snapshot.model_dump(mode="json"))
             for index, copy in enumerate(copies):
                 draw = random.Random(f"{seed}:{key}:{index}")
                 if not copy.settled and copy.read is not None:
                     copy.set_verdict(speaks=draw.random() < copy.read.prob_speak)
-                seeds[id(copy)] = draw.getrandbits(31)
+                copy.temperature, copy.seed = temperature, draw.getrandbits(31)
         flat = [copy for copies in samples for copy in copies]
-        self._guarded(flat, None, lambda live, deadline: self._finish(live, deadline, temperature, seeds))
+        for batch in [[copy] for copy in flat] if self._one_by_one else [flat]:
+            self._guarded(batch, None, self._finish)
         return [[copy.result for copy in copies] for copies in samples]
 
     def _draft(self, snapshot: Snapshot, step_id: str | None = None) -> Draft:
@@ -191,7 +184,7 @@ class ModelPolicy:
 
     def _reads(self, drafts: list[Draft], deadline: float | None) -> None:
         requests = [self._request(draft, prefix=draft.decision_prefix, max_tokens=1) for draft in drafts]
-        reads: list[DecisionRead] = self.backend.decide(requests, deadline=deadline)
+        reads: list[DecisionRead] = self._patiently(lambda: self.backend.decide(requests, deadline=deadline), deadline)
         for draft, read in zip(drafts, reads, strict=True):
             draft.take_read(read, self.min_label_mass)
 
@@ -207,9 +200,7 @@ class ModelPolicy:
             if not speaks and prob >= OWN_CHOICE and self.profile.threshold:
                 draft.settle("below_threshold")
 
-    def _finish(
-        self, drafts: list[Draft], deadline: float | None, temperature: float = 0.0, seeds: dict[int, int] | None = None
-    ) -> None:
+    def _finish(self, drafts: list[Draft], deadline: float | None) -> None:
         speakers = [draft for draft in drafts if self._writes(draft)]
         requests = [
             self._request(
@@ -218,11 +209,13 @@ class ModelPolicy:
                 max_tokens=self.reminder_max_tokens,
                 stop=(SPEAK_CLOSE,),
                 grammar=reminder_grammar(self._citable(draft)) if self.grammar else None,
-                temperature=temperature,
-                seed=seeds[id(draft)] if seeds else None,
+                temperature=draft.temperature,
+                seed=draft.seed,
             )
             for draft in speakers
         ]
+        for draft in speakers:
+            draft.asked_reminder = True
         for draft, completion in zip(speakers, self._complete(requests, deadline), strict=True):
             draft.take_reminder(completion)
         for draft in drafts:
@@ -263,7 +256,27 @@ class ModelPolicy:
         return BankState(entries=tuple(entry for entry in draft.bank_after.entries if entry.id in ids))
 
     def _complete(self, requests: list[Request], deadline: float | None) -> Sequence[Completion]:
-        return self.backend.complete(requests, deadline=deadline) if requests else []
+        if not requests:
+            return []
+        return self._patiently(lambda: self.backend.complete(requests, deadline=deadline), deadline)
+
+    def _patiently(self, ask: Callable[[], Result], deadline: float | None) -> Result:
+        """The runtime, which has a deadline, never asks twice. Evaluation has none: it waits for a place on a full route."""
+        until = self._clock() + OFFLINE_PATIENCE_S
+        while True:
+            try:
+                return ask()
+            except RouteError as error:
+                if not error.overloaded or deadline is not None or self._clock() >= until:
+                    raise
+            time.sleep(0.1)
+
+    def _let_go(self, drafts: list[Draft]) -> None:
+        """Tell a route that keeps a place for a step that no further request of it will come."""
+        end_step = getattr(self.backend, "end_step", None)
+        for draft in drafts:
+            if end_step is not None and not draft.asked_reminder:
+                end_step(draft.step_id)
 
     def _request(
         self, draft: Draft, *, max_tokens: int, prefix: str = "", stop: tuple[str, ...] = (), grammar: str | None = None,

@@ -18,12 +18,16 @@ from typing import Any, TypeVar, cast
 
 from pmem import route_dialects as dialects
 from pmem.backend import Completion, DecisionRead, Request, RouteError
+from pmem.envelope import SPEAK
 from pmem.route_dialects import DEFAULT_DECISION_PREFIX, DIALECTS, Dialect, Kind
 from pmem.transport import Answer, Transport
 
 OVERLOADED = frozenset({429, 503})
 PROBE_TIMEOUT_S = 2.0
+DONE_TIMEOUT_S = 0.5
 CLIENT_HEADER, STEP_HEADER, DEADLINE_HEADER = "x-pmem-client", "x-pmem-step", "x-pmem-deadline-ms"
+LAST_HEADER = "x-pmem-last"
+"""`1` on a request that is the last of its step: a server that keeps a place for the step may give it away."""
 
 Result = TypeVar("Result")
 
@@ -76,6 +80,7 @@ class HttpBackend:
             headers["authorization"] = f"Bearer {api_key}"
         self._transport = Transport(self.url, headers=headers)
         self._root = Transport(self.url.removesuffix("/v1"), headers=headers)
+        self._keeps_places = False
         self._live: Counter[str] = Counter()
         self._waiting: dict[str, list[Callable[[], None]]] = {}
         self._lock = threading.Lock()
@@ -112,6 +117,16 @@ class HttpBackend:
             del self._live[step_id]
         callback()
 
+    def end_step(self, step_id: str) -> None:
+        """Tell a server of ours that the step is over, so that its place is free at once. Best effort."""
+        if not self._keeps_places:
+            return
+        try:
+            headers = {STEP_HEADER: step_id}
+            self._root.exchange("POST", "/capacity/done", headers=headers, deadline=time.monotonic() + DONE_TIMEOUT_S)
+        except (TimeoutError, RouteError):
+            pass
+
     def probe(self, *, deadline: float | None = None) -> ServerFacts:
         """Ask the server what it is: kind, whether the model is there, how many requests it takes, which hash it states."""
         until = min(time.monotonic() + PROBE_TIMEOUT_S, deadline if deadline is not None else float("inf"))
@@ -122,9 +137,12 @@ class HttpBackend:
             return ServerFacts(kind, problem)
         stated = self._stated(until)
         limit = stated.get("limit") or stated.get("total_slots")
+        limit = limit if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else None
+        self._keeps_places = "limit" in stated
+        self.concurrency = min(self.concurrency, limit or self.concurrency)
         return ServerFacts(
             kind=kind,
-            limit=limit if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else None,
+            limit=limit,
             model_hash=_text(stated.get("model_hash")),
             prompt_version=_text(stated.get("prompt_version")),
         )
@@ -169,6 +187,8 @@ class HttpBackend:
         self, transport: Transport, path: str, body: dict[str, Any], request: Request, deadline: float | None
     ) -> tuple[dict[str, Any], Answer]:
         headers = {STEP_HEADER: request.step_id} if request.step_id else {}
+        if request.prefix.endswith(SPEAK) or not (request.prefix or request.stop):
+            headers[LAST_HEADER] = "1"
         if deadline is not None:
             headers[DEADLINE_HEADER] = str(max(0, round((deadline - time.monotonic()) * 1000)))
         step_id = request.step_id or ""

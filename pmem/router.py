@@ -65,6 +65,11 @@ class Route:
         """Endpoint and model: two routes with the same target are one."""
         return self.endpoint.key, self.settings.model
 
+    @property
+    def profile(self) -> GateProfile:
+        """The gates of its steps."""
+        return self._options.profile
+
     def problem(self, deadline: float) -> str | None:
         """Why this route cannot serve now, in words; None when nothing is known against it."""
         with self._lock:
@@ -127,6 +132,11 @@ class RoutedPolicy:
         self.timeout_ms = timeout_ms
         self._notice = notice or (lambda sentence: None)
         self._said: set[str] = set()
+
+    @property
+    def profile(self) -> GateProfile:
+        """The gates of this session, for what is settled after the step."""
+        return self.dedicated.profile
 
     @property
     def threshold_id(self) -> str | None:

@@ -81,6 +81,9 @@ class Draft:
     silent_reason: Reason | None = None
     reminder_raw: str | None = None
     settled: bool = False
+    asked_reminder: bool = False
+    temperature: float = 0.0
+    seed: int | None = None
 
     @property
     def bank_after(self) -> BankState:
@@ -176,9 +179,9 @@ class Draft:
         )  # fmt: skip
         self.settle(reason)
 
-    def copy(self) -> "Draft":
-        """An independent draft that goes on from here."""
-        return replace(self)
+    def copy(self, step_id: str) -> "Draft":
+        """An independent draft that goes on from here as a step of its own."""
+        return replace(self, step_id=step_id)
 
     def set_verdict(self, *, speaks: bool | None, prob_calibrated: float | None = None, threshold: float | None = None) -> None:
         """What the calibrated threshold (or the draw of a sample) says about this step."""

@@ -254,6 +254,8 @@ def test_samples_draw_the_decision_and_keep_the_list() -> None:
     assert all(result.list_text == SAVE and result.prob_raw == 0.5 for result in samples)
     assert {result.reason for result in samples} == {"intervened", "model_silent"}
     assert len([request for request in backend.requests if not request.prefix]) == 2
+    spoken = [request.step_id for request in backend.requests if SPEAK in request.prefix]
+    assert len(spoken) == len(set(spoken)), "each sample is a step of its own on the wire"
     assert {request.temperature for request in backend.requests if SPEAK in request.prefix} == {0.7}
     assert [result.speaks for result in sampled(3, ["a"])[0][0]] == spoke, "a draw does not depend on the rest of the batch"
     assert [result.speaks for result in sampled(4, ["a"])[0][0]] != spoke

@@ -257,6 +257,51 @@ def test_one_failing_step_of_a_batch_fails_alone() -> None:
     assert [result.reason for result in results] == ["model_silent", "overloaded"] * 8
 
 
+def test_evaluation_waits_for_a_place_on_a_full_route_and_the_runtime_does_not() -> None:
+    with FakeServer(Status(429), Status(503), Say("rubbish")) as server:
+        assert ModelPolicy(backend(server), timeout_ms=None).step_many([snapshot()])[0].reason == "unparseable"
+        assert len(server.requests) == 3
+        server.play(Status(429))
+        assert ModelPolicy(backend(server)).step(snapshot()).reason == "overloaded"
+        assert len(server.requests) == 4
+
+
+def test_a_server_of_ours_hears_when_a_step_needs_its_place_no_more() -> None:
+    def paths(server: FakeServer) -> list[tuple[str, str | None]]:
+        return [(seen.path.removeprefix("/v1"), seen.headers.get("x-pmem-last")) for seen in server.requests]
+
+    quiet, loud = Read({"no": -0.01, "context": -5.0}), Read({"context": -0.01, "no": -5.0})
+    with FakeServer(Say(EMPTY), quiet, Json({"done": True})) as server:
+        server.gets["/capacity"] = Json({"limit": 2})
+        route = backend(server)
+        assert route.probe().limit == 2 == route.concurrency
+        ModelPolicy(route).step(snapshot())
+        chat = "/chat/completions"
+        assert paths(server) == [(chat, None), (chat, None), ("/capacity/done", None)]
+        assert server.requests[2].headers["x-pmem-step"] == server.requests[0].headers["x-pmem-step"]
+        server.requests.clear()
+        server.play(Say(EMPTY), loud, Say("Use JSON [tm-k-1]</context_for_action>"))
+        assert ModelPolicy(route).step(snapshot()).speaks
+        assert paths(server) == [(chat, None), (chat, None), (chat, "1")]
+        server.requests.clear()
+        server.play(Say(EMPTY), quiet)
+        ModelPolicy(backend(server)).step(snapshot())
+        assert paths(server) == [(chat, None), (chat, None)], "a server that never said so keeps no places"
+
+
+def test_samples_over_http_take_their_turns() -> None:
+    def answer(seen: Seen) -> Reply:
+        if "logprobs" in seen.json:
+            return Read({"context": math.log(0.5), "no": math.log(0.5)})
+        return Say("Use JSON [tm-k-1]</context_for_action>" if seen.json["messages"][-1]["role"] == "assistant" else EMPTY)
+
+    with FakeServer(answer) as server:
+        results = ModelPolicy(backend(server, concurrency=2), timeout_ms=None).sample_many([snapshot()] * 3, num_samples=6)
+        assert server.most_in_flight <= 2
+    assert [len(samples) for samples in results] == [6, 6, 6]
+    assert {result.reason for samples in results for result in samples} == {"intervened", "model_silent"}
+
+
 def test_when_idle_waits_for_the_end_of_the_transport() -> None:
     called: list[float] = []
     with FakeServer(Say(EMPTY), Say(EMPTY, wait_s=0.2)) as server:
