@@ -67,7 +67,8 @@ def _item(log: EventLog, item: dict[str, Any]) -> None:
 
 
 def _call(log: EventLog, item: dict[str, Any]) -> None:
-    function = item.get("function") if isinstance(item.get("function"), dict) else {}
+    stated = item.get("function")
+    function = stated if isinstance(stated, dict) else {}
     name = item.get("name") or function.get("name") or str(item["type"]).removesuffix("_call")
     args = next((item[key] for key in ("arguments", "input", "action") if item.get(key) is not None), None)
     call_id = log.call(plain_text(name), args, call_id=item.get("call_id"))

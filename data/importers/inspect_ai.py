@@ -34,7 +34,7 @@ def records(document: Document) -> Iterator[Record]:
     """Samples one at a time, each with the task and the model."""
     if document.peek.layout != "archive":
         with document.open() as stream:
-            described = next(ijson.items(stream, "eval", use_float=True), {})
+            described: dict[str, Any] = next(ijson.items(stream, "eval", use_float=True), {})
         for record in items(document, "samples.item"):
             yield Record(record.where, {"sample": record.value, "eval": described})
         return

@@ -83,7 +83,7 @@ def _assistant(log: EventLog, message: dict[str, Any]) -> None:
 
 def _info(document: Document) -> dict[str, Any]:
     with document.open() as stream:
-        info = next(ijson.items(stream, "info", use_float=True), {})
+        info: dict[str, Any] = next(ijson.items(stream, "info", use_float=True), {})
     return {"domain": info["environment_info"].get("domain_name"), "agent": (info.get("agent_info") or {}).get("llm")}
 
 
