@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pmem.delivery import Delivered
 from pmem.session import MemorySession
 from pmem.settings import Settings, load_settings
-from pmem.telemetry import FileTelemetry
+from pmem.telemetry import FileTelemetry, Telemetry
 
 
 def open_session(
@@ -27,12 +27,37 @@ def open_session(
     settings = settings or load_settings()
     if not settings.enabled:
         return MemorySession(settings, session_id=session_id, clock=clock)
-    telemetry = FileTelemetry(settings) if settings.telemetry else None
+    sinks = _sinks(settings)
     session = MemorySession(
-        settings, telemetry=telemetry, on_delivered=on_delivered, session_id=session_id, clock=clock, notice=notice
+        settings, telemetry=sinks, on_delivered=_heard_by(on_delivered, sinks), session_id=session_id, clock=clock, notice=notice
     )
     if settings.route is not None:
         from pmem.router import build_policy
 
         session.use_policy(build_policy(settings, notice=session.say))
     return session
+
+
+def _sinks(settings: Settings) -> Telemetry | None:
+    """Where this session's rows go."""
+    sinks: list[Telemetry] = [FileTelemetry(settings)] if settings.telemetry else []
+    if settings.otel or settings.prometheus:
+        from pmem.observability import Fanout, OtelTelemetry, PrometheusTelemetry
+
+        sinks += [OtelTelemetry()] if settings.otel else []
+        sinks += [PrometheusTelemetry()] if settings.prometheus else []
+        return Fanout(sinks)
+    return sinks[0] if sinks else None
+
+
+def _heard_by(host: Callable[[Delivered], None] | None, sinks: Telemetry | None) -> Callable[[Delivered], None] | None:
+    """The host's callback, and the sinks that count deliveries."""
+    counting = getattr(sinks, "delivered", None)
+    if host is None or counting is None:
+        return host or counting
+
+    def both(event: Delivered) -> None:
+        counting(event)
+        host(event)
+
+    return both

@@ -84,6 +84,10 @@ class Settings(_Strict):
     """`threshold.json` from `python -m eval.sweep`; None: uncalibrated, the model's own choice counts."""
     telemetry: bool = True
     """Write content-free rows to `<state_dir>/memory/steps.jsonl`."""
+    otel: bool = False
+    """Also give OpenTelemetry spans and token metrics (extra `otel`)."""
+    prometheus: bool = False
+    """Also count in the Prometheus client's registry (extra `prometheus`)."""
     state_dir: Path = Field(default_factory=lambda: platformdirs.user_state_path("pmem"))
     """Telemetry, usage, probed capacities."""
     data_dir: Path = Field(default_factory=lambda: platformdirs.user_data_path("pmem"))
