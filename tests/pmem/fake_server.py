@@ -17,8 +17,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
-import pytest
-
 
 @dataclass(frozen=True)
 class Seen:
@@ -260,10 +258,3 @@ class _Counting:
     def __exit__(self, *_: object) -> None:
         with self._owner._lock:
             self._owner.in_flight -= 1
-
-
-@pytest.fixture
-def server() -> Any:
-    """`from tests.pmem.fake_server import server` makes it a fixture of the importing file."""
-    with FakeServer() as fake:
-        yield fake
