@@ -15,7 +15,8 @@ from tests.pmem.policies import PlayedPolicy, says
 
 ROW = StepRow.model_validate({
     "at": timestamp(1000.0), "triggers": ["interval"], "tier": "llm", "decision": "error", "reason": "overloaded",
-    "latency_ms": 250.0, "tokens_in": 9, "tokens_out": 1, "tokens_total": 10, "model": "m", "route": "r", "bank_delta": {"knowledge": {"added": 2}},
+    "latency_ms": 250.0, "tokens_in": 9, "tokens_out": 1, "tokens_total": 10, "model": "m", "route": "r",
+    "bank_delta": {"knowledge": {"added": 2}},
 })  # fmt: skip
 BILL = UsageRow(at=timestamp(1000.0), route="r", model="m", tokens_in=9, tokens_out=1, cached_tokens=4, outcome="x")
 EVENT = Delivered(step_id="s-1", tier="llm", entry_ids=("tm-k-1",), text="Write JSON [tm-k-1]", channel="reminder")
