@@ -30,6 +30,8 @@ from pmem.threshold import Threshold, read_threshold
 
 FACTS_GOOD_FOR_S = 30.0
 FACTS_BAD_FOR_S = 5.0
+REMINDER_MAX_TOKENS = 512
+"""Room for `reminder_max_chars` in any script; the closing tag ends it sooner."""
 
 Notice = Callable[[str], None]
 
@@ -115,6 +117,8 @@ class Route:
             profile=self._options.profile,
             grammar=self.settings.grammar and self.backend.dialect.grammar_key is not None,
             limits=self._options.limits,
+            list_max_tokens=self._options.max_output_tokens,
+            reminder_max_tokens=REMINDER_MAX_TOKENS,
             max_output_tokens=self._options.max_output_tokens,
         )
 

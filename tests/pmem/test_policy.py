@@ -4,11 +4,14 @@ import time
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pmem.backend import Completion, DecisionRead, RouteError
 from pmem.envelope import SPEAK
 from pmem.errors import UserError
 from pmem.gates import GateProfile
+from pmem.outcomes import REASONS
 from pmem.policy import ModelPolicy, RulesPolicy, StepResult
 from pmem.prompt import render_messages
 from pmem.scripted import ScriptedBackend
@@ -291,3 +294,40 @@ def test_the_rules_arm_speaks_where_the_repeat_was_seen() -> None:
     assert outcome(spoken) == ("injected", "intervened") and spoken.cited == ("tm-p-1",)
     assert (spoken.reminder or "").endswith("no libfoo [tm-p-1]") and spoken.tokens_in == 0
     assert outcome(quiet) == ("silent", "model_silent")
+
+
+PIECES = st.sampled_from(
+    [
+        EMPTY,
+        SAVE,
+        SPEAK,
+        "</context_for_action>",
+        "<no_intervention/>",
+        "<think>",
+        "</think>",
+        "[tm-k-1]",
+        "text",
+        "\n",
+        "```",
+        "[",
+        "{",
+        '"',
+    ]
+)
+ANSWERS = st.one_of(st.text(max_size=80), st.lists(PIECES, max_size=8).map("".join))
+
+
+@given(ANSWERS, ANSWERS, st.floats(0, 1), st.floats(0, 1), st.sampled_from(["stop", "length", None]), st.booleans())
+def test_no_answer_of_any_model_breaks_a_step(
+    first: str, second: str, prob: float, mass: float, finish: str | None, whole: bool
+) -> None:
+    lists = [Completion(text=first, finish_reason=finish, tokens_in=1, tokens_out=1)]
+    reminders = [Completion(text=second, finish_reason=finish, tokens_in=1, tokens_out=1)]
+    read = DecisionRead(prob_speak=prob, label_mass=mass, tokens_in=1)
+    policy, _ = scored(lists, [read], reminders, mode="completion" if whole else "scored")
+    result = policy.step(snapshot())
+    assert result.reason in REASONS[result.decision]
+    if result.speaks:
+        assert result.reminder and "tm-k-1" in result.cited
+    if result.decision == "malformed" and result.reason != "low_label_mass":
+        assert result.bank_after == BANK

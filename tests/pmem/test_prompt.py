@@ -13,6 +13,7 @@ from pmem.prompt import PROMPT_VERSION, SYSTEM, PromptLimits, golden_rendering, 
 from pmem.snapshot import BankState, Entry, Snapshot, Step
 
 GOLDEN = Path(__file__).parent / "golden" / "prompt.txt"
+BASE = Path(__file__).parents[2] / ".cache" / "base" / "smollm2-135m-instruct"
 
 
 class ChatMLTokenizer:
@@ -45,6 +46,13 @@ def test_the_golden_rendering_stands_and_names_the_version() -> None:
 
 def test_the_system_prompt_is_short() -> None:
     assert len(SYSTEM) / 4 <= 120  # 105 SmolLM2 tokens, measured when the wording was fixed
+
+
+@pytest.mark.skipif(not BASE.exists(), reason="the base model has not been fetched")
+def test_lengths_in_the_tokens_of_the_base_model() -> None:
+    tokenizer = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(BASE)
+    assert len(tokenizer(SYSTEM).input_ids) <= 120
+    assert len(tokenizer(prompt_text(tokenizer, render_messages(golden_snapshot()))).input_ids) <= 300
 
 
 def test_the_user_part_has_the_three_sections_and_ends_with_the_newest_plan() -> None:
