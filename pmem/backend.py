@@ -1,6 +1,7 @@
 """What a policy asks of a model, batch first: complete text, or read the probability of speaking at the decision token.
 
-`pmem.route.HttpBackend` speaks to a server, `serve.embedded.EmbeddedBackend` runs transformers in the process; both give these types.
+`pmem.route.HttpBackend` speaks to a server, `serve.embedded.EmbeddedBackend` runs transformers in the process; both give these
+types.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One generation. `prefix` is the assistant text so far; the model goes on from it and `Completion.text` does not repeat it."""
+    """One generation. `prefix` is the assistant text so far; the model goes on from it, `Completion.text` does not repeat it."""
 
     messages: tuple[dict[str, str], ...]
     prefix: str = ""
