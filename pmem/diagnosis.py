@@ -33,6 +33,8 @@ _TRACEBACK = "Traceback (most recent call last)"
 _MAX_TRIES = 40
 """Lines looked at for one anchor; a text that says "error" in every line is decided by its first lines."""
 _MAX_LINE = 2_000
+_MAX_LABEL = 20
+_WORDS = re.compile(r"\S")
 
 
 def diagnostic_line(text: str) -> tuple[int, int]:
@@ -43,8 +45,22 @@ def diagnostic_line(text: str) -> tuple[int, int]:
         start = _first_hint(text, folded)
     if start is None:
         start = _last_line(text)
+    return start, _with_its_text(text, start)
+
+
+def _with_its_text(text: str, start: int) -> int:
+    """End of the line, or of the next one with words when the line is only a label such as `ERROR:`."""
+    end = _end_of_line(text, start)
+    label = text[start:end].strip()
+    if len(label) > _MAX_LABEL or not label.endswith(":"):
+        return end
+    words = _WORDS.search(text, end, end + _MAX_LINE)
+    return _end_of_line(text, words.start()) if words else end
+
+
+def _end_of_line(text: str, start: int) -> int:
     end = text.find("\n", start)
-    return start, end if end >= 0 else len(text)
+    return end if end >= 0 else len(text)
 
 
 def _first_form(text: str, folded: str) -> int | None:

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 from pmem.bank import Bank
 from pmem.snapshot import BankState, Step
-from pmem.trajectory import error_key
+from pmem.trajectory import cut_chars, error_key
 
 MAX_FAILURES = 30
+ADVISED_CALL_CHARS = 120
+"""Of the call as an advisory names it: with the digest it stays under the budget of any reminder."""
 _CLAUSE = re.compile(r"[.,;:!?\n]+|\bthen\b|\band\b|\bbut\b", re.IGNORECASE)
 _REPEAT = re.compile(
     r"^\s*(?:please\s+|pls\s+|now\s+|ok(?:ay)?\s+|can you\s+|could you\s+|just\s+)*"
@@ -32,6 +34,8 @@ class Failure:
     last_step: int
     key: str
     count: int = 1
+    previous_step: int = 0
+    """The failure before the newest one."""
     equal_count: int = 1
     """Equal failures in a row with nothing changed in between."""
     entry_id: str | None = None
@@ -88,7 +92,7 @@ class Rules:
         repeats = failure.key == key and self._reaches(failure.last_step)
         failure.equal_count = failure.equal_count + 1 if repeats else 1
         failure.count += 1
-        failure.key, failure.last_step = key, step.step
+        failure.key, failure.previous_step, failure.last_step = key, failure.last_step, step.step
         self._failures.move_to_end(step.fingerprint)
         return failure
 
@@ -133,6 +137,6 @@ def _entry_text(step: Step, failure: Failure) -> str:
 
 def _advisory_text(step: Step, failure: Failure) -> str:
     return (
-        f"{step.call} already failed at step {failure.first_step} with the same error and nothing has changed since: "
-        f"{step.digest} [{failure.entry_id}]"
+        f"{cut_chars(step.call, ADVISED_CALL_CHARS)} already failed at step {failure.previous_step} with the same error "
+        f"and nothing has changed since: {step.digest} [{failure.entry_id}]"
     )

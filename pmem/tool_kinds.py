@@ -29,6 +29,7 @@ _READING_COMMAND = re.compile(
     r"^\s*(?:cat|ls|head|tail|stat|test|\[|file|wc|find|less|readlink|realpath|which|command -v|type)"
     r"(?:\s|$)"
 )
+_LOOKING_COMMAND = re.compile(r"^\s*(?:grep|rg|ag|test|\[|diff|cmp|which|command -v|pgrep|git (?:diff|grep))\s")
 _MISSING = re.compile(
     r"no such file|not found|does not exist|doesn't exist|enoent|cannot (?:access|open|stat|find)|filenotfound", re.IGNORECASE
 )
@@ -46,8 +47,10 @@ def changes_workspace(tool: str, args: Any) -> bool:
 
 
 def is_probing_read(tool: str, args: Any, text: str) -> bool:
-    """Whether an error is only "this file is not there", the answer to a look rather than a failure."""
+    """Whether an error is only the answer to a look: the file is not there, the search found nothing."""
     command = shell_command(tool, args)
+    if command is not None and not text.strip():
+        return bool(_LOOKING_COMMAND.search(command[:_SCANNED]))
     reads = (
         bool(_READING_COMMAND.search(command[:_SCANNED]))
         if command is not None

@@ -55,7 +55,15 @@ def test_a_later_turn_earns_it_again() -> None:
     world.fail()
     assert world.fail() is not None
     world.observer.rules.on_turn_start()
-    assert world.fail() is not None
+    again = world.fail()
+    assert again is not None and "step 2" in again.text
+
+
+def test_an_advisory_stays_under_the_budget_of_a_reminder() -> None:
+    world = World()
+    for _ in range(2):
+        advisory = world.fail("make " + "é" * 300, "error: " + "x" * 400)
+    assert advisory is not None and len(advisory.text) <= 500
 
 
 def test_a_different_error_is_another_failure() -> None:
@@ -169,6 +177,9 @@ def test_what_changes_the_workspace(tool: str, args: dict[str, Any], changes: bo
 def test_probing_reads() -> None:
     assert is_probing_read("read_file", {"path": "x"}, "File not found: x")
     assert is_probing_read("bash", {"command": "ls /nowhere"}, "ls: cannot access '/nowhere': No such file or directory")
+    assert is_probing_read("bash", {"command": "grep -r nothing src"}, " \n")
+    assert not is_probing_read("bash", {"command": "grep -r nothing src"}, "grep: invalid option")
+    assert not is_probing_read("bash", {"command": "./run.sh"}, "")
     assert not is_probing_read("bash", {"command": "make"}, "No such file or directory")
     assert not is_probing_read("bash", {"command": "catalyst --all"}, "catalyst: command not found")
     assert not is_probing_read("write_file", {"path": "x"}, "parent not found")

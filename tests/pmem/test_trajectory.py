@@ -82,6 +82,8 @@ def test_error_digest_is_the_diagnostic_line() -> None:
     assert digest("compiling\nmake: *** No rule to make target 'all'.  Stop.\n", is_error=True).startswith("make: *** No rule")
     assert digest("one\ntwo\nthree\n", is_error=True) == "three"
     assert digest("", is_error=True) == "error without text"
+    assert digest("ERROR:\n\nNo replacement was performed.\nmore", is_error=True) == "ERROR: No replacement was performed."
+    assert digest("ERROR:", is_error=True) == "ERROR:"
 
 
 def test_diagnosis_deep_in_a_long_result_is_found() -> None:
