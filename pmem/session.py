@@ -11,18 +11,18 @@ No method for hosts raises, waits for a model or touches a file; what was caught
 Rules only when `policy` is None. `prepare` and `complete` are the two halves of `evaluate`, for replay and evaluation.
 """
 
-import functools
 import secrets
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 from pmem.bank import Bank, BankDelta
 from pmem.delivery import Delivered, Reminder, as_block, without_own_text
 from pmem.envelope import Operation
 from pmem.gates import RUNTIME
+from pmem.host_boundary import host_call
 from pmem.inflight import InFlight, run_detached
 from pmem.observer import PendingCall
 from pmem.outcomes import Reason
@@ -34,33 +34,6 @@ from pmem.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from pmem.policy import MemoryPolicy
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _guarded(default: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """For the methods hosts call: nothing when disabled, one thread at a time, and never an exception.
-
-    Memory must not break the agent, so whatever is raised is counted and `default` returned.
-    """
-
-    def wrap(method: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(method)
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            session = cast("MemorySession", args[0])
-            if not session.settings.enabled:
-                return cast(R, default)
-            try:
-                with session._lock:
-                    return method(*args, **kwargs)
-            except Exception as error:
-                session._fault(error)
-                return cast(R, default)
-
-        return call
-
-    return wrap
 
 
 class MemorySession:
@@ -78,7 +51,7 @@ class MemorySession:
         self.session_id = session_id or secrets.token_hex(4)
         self.faults: deque[Exception] = deque(maxlen=8)
         self.num_faults = 0
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._policy: MemoryPolicy | None = None
         self._notice = notice
         self._notices: deque[str] = deque(maxlen=8)
@@ -112,23 +85,23 @@ class MemorySession:
 
     # What happened, from the host
 
-    @_guarded(None)
+    @host_call(None)
     def on_user_message(self, text: str, own: bool = False) -> None:
         """A message of the user. `own`: it is text of ours and must not be observed."""
         if not own:
             self._plane.observer.on_user_message(without_own_text(text))
 
-    @_guarded(None)
+    @host_call(None)
     def on_agent_text(self, text: str) -> None:
         """What the agent said or thought; it becomes the `thought` of the next completed step."""
         self._plane.observer.on_agent_text(without_own_text(text))
 
-    @_guarded(None)
+    @host_call(None)
     def on_tool_call(self, *, tool: str, args: Any, call_id: str | None = None, batch_id: str | None = None) -> None:
         """Optional: a call that is about to run. Gives parallel results their order and `replay.feed` a result's arguments."""
         self._plane.observer.on_tool_call(tool=tool, args=args, call_id=call_id, batch_id=batch_id)
 
-    @_guarded(None)
+    @host_call(None)
     def on_tool_result(
         self, *, tool: str, args: Any, text: str, is_error: bool = False, call_id: str | None = None, batch_id: str | None = None,
         changes_workspace: bool | None = None, is_probe: bool = False,
@@ -157,40 +130,40 @@ class MemorySession:
         self._announce(self._plane.advise(advisory))
         return note
 
-    @_guarded(None)
+    @host_call(None)
     def on_batch_end(self) -> None:
         """All results of one native batch are in and the model will be called next: a boundary that can carry a reminder."""
         self._plane.offer_restore()
 
-    @_guarded(None)
+    @host_call(None)
     def on_turn_start(self) -> None:
         """The next user prompt was accepted."""
         self._plane.start_turn()
 
-    @_guarded(None)
+    @host_call(None)
     def on_turn_end(self, aborted: bool = False) -> None:
         """The agent's turn is over. An aborted one drops its reminder, cancels its step, and keeps a restore pending."""
         if aborted:
             self._plane.abort_turn()
             self._cancel("turn_aborted")
 
-    @_guarded(None)
+    @host_call(None)
     def on_compaction(self, committed: bool = True) -> None:
         """The host shortened the agent's context. Only a committed compaction counts."""
         if committed:
             self._plane.compact()
 
-    @_guarded(None)
+    @host_call(None)
     def on_loop_signal(self) -> None:
         """The host's own loop guard fired."""
         self._plane.triggers.add("loop_signal")
 
-    @_guarded(None)
+    @host_call(None)
     def on_manual(self) -> None:
         """A person asked for a memory step at the next boundary."""
         self._plane.triggers.add("manual")
 
-    @_guarded(None)
+    @host_call(None)
     def on_session_change(self) -> None:
         """New session, branch or resume: nothing of the old one may be seen by the new. A late answer is only booked."""
         self._cancel("scope_changed")
@@ -199,7 +172,7 @@ class MemorySession:
 
     # A boundary
 
-    @_guarded(False)
+    @host_call(False)
     def evaluate(self) -> bool:
         """A boundary. Starts a detached step when one is due and returns at once whether it did."""
         plane, triggers = self._plane, self._plane.triggers
@@ -223,29 +196,29 @@ class MemorySession:
 
     def prepare(self) -> Snapshot | None:
         """What a step at this boundary would see, or None when no step is due here. Starts the trigger counters anew."""
-        with self._lock:
+        with self.lock:
             if not self.settings.enabled or not self._plane.triggers.due():
                 return None
             return self._plane.take_snapshot()
 
     def complete(self, snapshot: Snapshot, result: StepResult) -> None:
         """The other half: edit the bank, buffer a reminder, write the rows. Raises what goes wrong."""
-        with self._lock:
+        with self.lock:
             self._plane.settle(snapshot, result, self._plane.moment())
 
     def apply_operations(self, operations: Iterable[Operation]) -> BankDelta:
         """Write to the bank directly: the scripted writer of replay, seeding from a handoff. No row. Raises ValueError."""
-        with self._lock:
+        with self.lock:
             return self._plane.write(operations)
 
     # Delivery
 
-    @_guarded(None)
+    @host_call(None)
     def peek(self) -> Reminder | None:
         """What the next model call should carry, or None. The same one until it is committed or loses its authority."""
         return self._plane.buffer.peek()
 
-    @_guarded(None)
+    @host_call(None)
     def commit(self, reminder: Reminder) -> None:
         """The model call that carried `reminder` returned. Counted once, whatever the retries."""
         delivered = self._plane.commit(reminder)
@@ -258,7 +231,7 @@ class MemorySession:
         """A detached, JSON-ready view: tier, step in flight, last decision, pending triggers, live bank, last twenty rows."""
         if not self.settings.enabled:
             return {"enabled": False}
-        with self._lock:
+        with self.lock:
             plane = self._plane
             waiting = plane.buffer.peek()
             return {
@@ -284,25 +257,25 @@ class MemorySession:
 
     def window(self) -> tuple[Step, ...]:
         """Completed steps as the policy would see them, oldest first."""
-        with self._lock:
+        with self.lock:
             return self._plane.observer.window.steps()
 
     def tools_since_step(self) -> int:
         """Completed tools since the last prompted step, which the cadence counts."""
-        with self._lock:
+        with self.lock:
             return self._plane.triggers.tools_since_step
 
     def pending_call(self, call_id: str | None) -> PendingCall | None:
         """A declared call without its result: the one of that id, else the oldest without an id."""
-        with self._lock:
+        with self.lock:
             return self._plane.observer.pending_call(call_id)
 
     def batch_open(self, batch_id: str | None) -> bool:
         """Whether a declared call of this batch has no result yet."""
-        with self._lock:
+        with self.lock:
             return self._plane.observer.batch_open(batch_id)
 
-    @_guarded(None)
+    @host_call(None)
     def close(self) -> None:
         """The session is over: late answers are only booked, an undelivered reminder has expired."""
         self._cancel("scope_changed")
@@ -313,14 +286,14 @@ class MemorySession:
     def _land(self, step: InFlight, result: StepResult | None, error: Exception | None) -> None:
         """A detached step ended; called on its own thread."""
         try:
-            with self._lock:
+            with self.lock:
                 if self._in_flight is step:
                     self._in_flight = None
                 step.land(result)
         except Exception as fault:
-            self._fault(fault)
+            self.fault(fault)
         if error is not None:
-            self._fault(error)
+            self.fault(error)
 
     def _cancel(self, reason: Reason) -> None:
         if self._in_flight is not None:
@@ -333,8 +306,9 @@ class MemorySession:
         try:
             self._on_delivered(event)
         except Exception as error:
-            self._fault(error)
+            self.fault(error)
 
-    def _fault(self, error: Exception) -> None:
+    def fault(self, error: Exception) -> None:
+        """Count what was caught at the boundary to the host."""
         self.num_faults += 1
         self.faults.append(error)
