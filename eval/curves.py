@@ -68,25 +68,28 @@ def risk_curve(view: View, threshold: float) -> list[dict[str, float]]:
 
 
 def net_benefit_curve(view: View) -> list[dict[str, float]]:
-    """Net benefit a snapshot of this arm as it stands, over cost ratios cost_false / cost_missed from 1/16 to 4."""
+    """Net benefit a snapshot of this arm as it stands, over cost ratios cost_false / cost_missed = 2^log_odds, 1/16 to 4."""
     view = view.known()
     good = view.spoke * (view.advantage > 0) * view.matched
     hits, false = float(good[view.need].sum()), float(view.spoke[~view.need].sum())
-    return [{"odds": odds, "net_benefit": (hits - odds * false) / max(1, len(view))} for odds in 2.0 ** np.arange(-4, 2.5, 0.5)]
+    powers = np.arange(-4, 2.5, 0.5)
+    return [{"log_odds": float(power), "net_benefit": float(hits - 2.0**power * false) / max(1, len(view))} for power in powers]
 
 
 def slider_rows(view: View) -> list[dict[str, Any]]:
-    """What the threshold slider of the report needs of each known snapshot: probability, need, whether its reminder helps,
-    episode.
+    """What the report's slider needs of each known snapshot: probability, need, whether its reminder helps, episode, whether
+    a threshold is all that stands between it and speaking.
     """
     view = view.known()
     episodes = {name: index for index, name in enumerate(sorted({truth.episode for truth in view.truths}))}
-    return [
-        {
-            "p": round(float(prob), 4), "need": int(truth.need), "good": int(matched and advantage > 0 and bool(row.reminder_text)),
-            "e": episodes[truth.episode], "can": int(row.decision in {"injected"} or row.reason in {"below_threshold", "model_silent"}),
-        }
-        for prob, truth, matched, advantage, row in zip(
-            np.nan_to_num(view.prob, nan=0.0), view.truths, view.matched, view.advantage, view.decisions
-        )
-    ]  # fmt: skip
+    rows = []
+    for place, (truth, row) in enumerate(zip(view.truths, view.decisions)):
+        good = view.matched[place] and view.advantage[place] > 0 and bool(row.reminder_text)
+        rows.append({
+            "p": round(float(np.nan_to_num(view.prob[place], nan=0.0)), 4),
+            "need": int(truth.need),
+            "good": int(good),
+            "e": episodes[truth.episode],
+            "can": int(row.reason in {"intervened", "below_threshold", "model_silent"}),
+        })  # fmt: skip
+    return rows

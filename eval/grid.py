@@ -18,6 +18,7 @@ from eval.decisions import Decision
 from eval.operating import View, align, make_view
 from eval.statistics import Floats
 from eval.truth import Truth
+from pmem.config import STRICT
 from pmem.errors import UserError
 
 MAX_POINTS = 20_000
@@ -26,6 +27,8 @@ MAX_POINTS = 20_000
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GridAxes:
     """Every combination is one point."""
+
+    __pydantic_config__ = STRICT
 
     calibrators: tuple[Method, ...] = ("sigmoid", "temperature")
     """Calibrators tried."""

@@ -84,10 +84,11 @@ def make_verdict(config: PromoteConfig, evidence: Evidence, judged: Sequence[Jud
         "reasons": [rule.as_json() for rule in judged],
         "arms": arms,
         "certificate": {
-            "certified": evidence.threshold.certified, "threshold": evidence.threshold.threshold, "alpha": evidence.threshold.alpha,
-            "delta": evidence.threshold.delta, "num_units": evidence.threshold.num_units, "unit": evidence.threshold.unit,
-            "loss": evidence.threshold.loss, "split_intact": evidence.split_intact, "sentence": found.get("sentence", ""),
-            "model_hash": evidence.threshold.model_hash, "prompt_version": evidence.threshold.prompt_version,
+            **evidence.threshold.model_dump(
+                include={"certified", "threshold", "alpha", "delta", "num_units", "unit", "loss", "model_hash", "prompt_version"}
+            ),
+            "split_intact": evidence.split_intact,
+            "sentence": found.get("sentence", ""),
         },
         "hashes": evidence.hashes,
         "seeds": {"bootstrap": config.seed, "ab": (evidence.ab or {}).get("config", {}).get("seed")},
@@ -167,8 +168,8 @@ def commands(config: PromoteConfig, evidence: Evidence) -> list[str]:
     """What makes the figures again from the run's snapshots and labels."""
     run = f"run={config.run}"
     scores = [f"python -m eval.score arm={arm} {run}" for arm in evidence.files.scored_arms()]
-    return [*scores, f"python -m eval.sweep candidate={config.candidate} {run}", f"python -m eval.ab candidate={config.candidate} {run}",
-            f"python -m eval.promote candidate={config.candidate} {run}"]  # fmt: skip
+    rest = [f"python -m eval.{stage} candidate={config.candidate} {run}" for stage in ("sweep", "ab", "promote")]
+    return [*scores, *rest]
 
 
 def headline(verdict: dict[str, Any]) -> str:

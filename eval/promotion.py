@@ -14,11 +14,14 @@ from eval.evidence import Evidence
 from eval.metrics import decision_share, speak_rate
 from eval.operating import View
 from eval.statistics import NOT_MEASURED, Figure, bootstrap, mean
+from pmem.config import STRICT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
     """One field a rule; a value of null switches the rule off (and the report says so)."""
+
+    __pydantic_config__ = STRICT
 
     certificate: bool | None = True
     """A certified threshold, made for this model on exactly this certify split."""

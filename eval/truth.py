@@ -79,7 +79,7 @@ class Truth:
     @property
     def best_advantage(self) -> float:
         """What an oracle gains over silence here, never below 0."""
-        return max((c.advantage for c in self.candidates if c.advantage is not None), default=0.0)
+        return max([0.0, *(c.advantage for c in self.candidates if c.advantage is not None)])
 
     @property
     def unmatched_advantage(self) -> float:
