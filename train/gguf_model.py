@@ -109,10 +109,10 @@ def build_tokenizer(reader: Any) -> Any:
     merges = [tuple(merge.split(" ")) for merge in _field(reader, "tokenizer.ggml.merges")]
     special = [token for token, kind in zip(tokens, kinds) if kind == CONTROL_TOKEN]
     inner = Tokenizer(models.BPE(vocab={token: index for index, token in enumerate(tokens)}, merges=merges))
-    inner.pre_tokenizer = pre_tokenizers.Sequence(  # type: ignore[assignment]
+    inner.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
     )
-    inner.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    inner.decoder = decoders.ByteLevel()
     inner.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
     end = tokens[_field(reader, "tokenizer.ggml.eos_token_id")]
     tokenizer = PreTrainedTokenizerFast(

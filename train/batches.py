@@ -1,0 +1,96 @@
+"""Batches of rows of like length: little padding, every row once an epoch, the same order for the same seed.
+
+An epoch's shuffle is cut into pools of some batches; inside a pool rows are sorted by length, then the batches are shuffled.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from train.rows import TokenRow
+from train.shared_prefix import SharedRows
+
+POOL_BATCHES = 12
+IGNORED = -100
+
+
+class LengthBuckets:
+    """A batch sampler: lists of row indices. `set_epoch` chooses the shuffle, so a resumed run continues in the same order."""
+
+    def __init__(self, lengths: Sequence[int], *, batch_size: int, seed: int) -> None:
+        self.lengths = list(lengths)
+        self.batch_size = batch_size
+        self.seed = seed
+        self.epoch = 0
+        self.drop_last = False
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return -(-len(self.lengths) // self.batch_size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        generator = random.Random(self.seed * 1_000_003 + self.epoch)
+        order = list(range(len(self.lengths)))
+        generator.shuffle(order)
+        pool = self.batch_size * POOL_BATCHES
+        batches: list[list[int]] = []
+        for start in range(0, len(order), pool):
+            ranked = sorted(order[start : start + pool], key=lambda index: self.lengths[index])
+            batches += [ranked[at : at + self.batch_size] for at in range(0, len(ranked), self.batch_size)]
+        generator.shuffle(batches)
+        return iter(batches)
+
+
+@dataclass(frozen=True, slots=True)
+class Collator:
+    """Rows -> tensors. The first `num_shared` tokens, the same in all rows, are given once; `labels` follow the rest.
+
+    `decision_weights` (by `speaks`): what one decision of that kind weighs, see `train.loss`.
+    """
+
+    pad_id: int
+    num_shared: int
+    decision_weights: tuple[float, float] = (1.0, 1.0)
+
+    def __call__(self, rows: Sequence[TokenRow]) -> dict[str, torch.Tensor]:
+        """Keys: prefix_ids (1, shared); input_ids, attention_mask, labels (rows, length); the rest are (rows,)."""
+        rests = [(*row.prompt_ids[self.num_shared :], *row.completion_ids) for row in rows]
+        length = max(map(len, rests))
+        ids = torch.full((len(rows), length), self.pad_id)
+        labels = torch.full((len(rows), length), IGNORED)
+        mask = torch.zeros((len(rows), length), dtype=torch.long)
+        starts = [len(row.prompt_ids) - self.num_shared for row in rows]
+        for index, (row, rest, start) in enumerate(zip(rows, rests, starts)):
+            ids[index, : len(rest)] = torch.tensor(rest)
+            mask[index, : len(rest)] = 1
+            labels[index, start : len(rest)] = torch.tensor(row.completion_ids)
+        return {
+            "prefix_ids": torch.tensor([rows[0].prompt_ids[: self.num_shared]], dtype=torch.long).reshape(1, self.num_shared),
+            "input_ids": ids,
+            "attention_mask": mask,
+            "labels": labels,
+            "decision_index": torch.tensor([start + row.decision_index for start, row in zip(starts, rows)]),
+            "decision_weight": torch.tensor([self.decision_weights[row.speaks] for row in rows]),
+            "row_weight": torch.tensor([row.weight for row in rows]),
+        }
+
+
+def shared_rows(batch: dict[str, torch.Tensor]) -> SharedRows:
+    """The tensors of a collated batch as the forward pass takes them."""
+    ids = batch["input_ids"]
+    owner = torch.zeros(len(ids), dtype=torch.long, device=ids.device)
+    prefix_ids = batch["prefix_ids"]
+    return SharedRows(prefix_ids, torch.ones_like(prefix_ids), owner, ids, batch["attention_mask"])
+
+
+def decision_weights(rows: Sequence[TokenRow], speak_share: float | None) -> tuple[float, float]:
+    """Weights (silent, speaking) of a decision so that speaking rows carry `speak_share` of all decision weight; mean 1."""
+    total = sum(row.weight for row in rows)
+    speaking = sum(row.weight for row in rows if row.speaks)
+    if speak_share is None or speaking in (0.0, total):
+        return 1.0, 1.0
+    return (1 - speak_share) * total / (total - speaking), speak_share * total / speaking

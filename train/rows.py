@@ -1,0 +1,105 @@
+"""Rows of `sft.parquet` as token ids, rendered by `pmem.prompt` and checked one by one; the training library never renders.
+
+Checked of every row: the prompt's ids begin the ids of prompt + completion; the completion decodes to its own text; the decision
+token stands where `serve.decision_tokens` says and is one of the row's own answer; nothing is cut and nothing is dropped.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pmem.errors import UserError
+from pmem.prompt import prompt_text
+from serve.decision_tokens import DecisionPoint, DecisionTokens
+
+SPEAK_ROW = "reminder"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRow:
+    """`completion_ids` ends with the end token; `completion_ids[decision_index]` is the decision token."""
+
+    row_id: str
+    snapshot_id: str
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    decision_index: int
+    speaks: bool
+    weight: float
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.prompt_ids) + len(self.completion_ids)
+
+
+def check_decision(tokenizer: Any, name: str) -> DecisionPoint:
+    """The decision tokens of `tokenizer`. Raises UserError when its two answers cannot be told apart at one position."""
+    try:
+        point = DecisionTokens(tokenizer).point()
+    except (AssertionError, StopIteration):
+        point = None
+    if point is None or not point.speak_ids or not point.silent_ids:
+        raise UserError(
+            f"the tokenizer of {name} cannot tell '<context_for_action>' from '<no_intervention/>' at one position; "
+            "choose another base model"
+        )
+    return point
+
+
+def token_rows(tokenizer: Any, rows: Sequence[dict[str, Any]], *, max_tokens: int) -> list[TokenRow]:
+    """Tokenise rows of `sft.parquet`, in order. Raises UserError naming the first row that cannot be trained on as it is."""
+    tokens = DecisionTokens(tokenizer)
+    prompts = [prompt_text(tokenizer, tuple(row["prompt_messages"])) for row in rows]
+    until = [prompt + _until_decision(row) for prompt, row in zip(prompts, rows)]
+    prompt_ids = _encode(tokenizer, prompts)
+    whole_ids = _encode(tokenizer, [prompt + row["completion"] for prompt, row in zip(prompts, rows)])
+    made = [
+        _token_row(tokenizer, row, prompt, whole, point, max_tokens)
+        for row, prompt, whole, point in zip(rows, prompt_ids, whole_ids, tokens.points(until), strict=True)
+    ]
+    assert len(made) == len(rows), "a row was dropped"
+    return made
+
+
+def _until_decision(row: dict[str, Any]) -> str:
+    """The completion up to the newline before its phase-two line."""
+    list_text, newline, line = row["completion"].partition("\n")
+    if not newline or not line:
+        raise UserError(f"SFT row {row['row_id']}: the completion has no second line; write sft.parquet again with data.build")
+    return str(list_text) + newline
+
+
+def _token_row(
+    tokenizer: Any, row: dict[str, Any], prompt: list[int], whole: list[int], point: DecisionPoint, max_tokens: int
+) -> TokenRow:
+    name = f"SFT row {row['row_id']}"
+    if whole[: len(prompt)] != prompt:
+        raise UserError(
+            f"{name}: its prompt is not a token prefix of prompt and completion; choose a base model whose template ends a turn"
+        )
+    completion = [*whole[len(prompt) :], tokenizer.eos_token_id]
+    if tokenizer.decode(completion[:-1], skip_special_tokens=False) != row["completion"]:
+        raise UserError(f"{name}: the tokenizer does not give its completion back; remove the row or choose another base model")
+    if len(prompt) + len(completion) > max_tokens:
+        raise UserError(
+            f"{name} has {len(prompt) + len(completion)} tokens, max_tokens is {max_tokens}; raise it, rows are never cut"
+        )
+    speaks, position = row["decision"] == SPEAK_ROW, len(point.ids)
+    own = point.speak_ids if speaks else point.silent_ids
+    if whole[:position] != list(point.ids) or position >= len(whole) or whole[position] not in own:
+        raise UserError(
+            f"{name}: decision {row['decision']!r} does not stand after its list; write sft.parquet again with data.build"
+        )
+    return TokenRow(
+        row_id=row["row_id"],
+        snapshot_id=row["snapshot_id"],
+        prompt_ids=tuple(prompt),
+        completion_ids=tuple(completion),
+        decision_index=position - len(prompt),
+        speaks=speaks,
+        weight=float(row["weight"]),
+    )
+
+
+def _encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    return tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []

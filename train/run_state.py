@@ -1,0 +1,72 @@
+"""What a training run must remember beside weights: time spent, the plan of steps, the best dev score.
+
+It stands in every checkpoint; `pmem_run.json` is written last there, so a folder that holds it is whole (`train.checkpoints`).
+"""
+
+import json
+import math
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pmem.atomic import write_text
+
+RUN_STATE_NAME = "pmem_run.json"
+MEASURE_STEPS = 6
+"""Steps before the first projection; the very first ones warm caches and are slow."""
+
+
+@dataclass
+class RunState:
+    """`num_steps` is the plan; a run that would outlast `max_minutes` shortens it once it knows its speed, never lengthens it."""
+
+    num_steps: int
+    max_minutes: float | None = None
+    elapsed_s: float = 0.0
+    tokens_seen: int = 0
+    rows_seen: int = 0
+    best_score: float = -math.inf
+    best_step: int = 0
+    num_stale: int = 0
+    stop_reason: str = "plan done"
+    last: dict[str, float] = field(default_factory=dict)
+    _resumed_at: float = field(default_factory=time.monotonic, repr=False)
+
+    def seconds(self) -> float:
+        """Seconds of training so far, earlier sessions included."""
+        return self.elapsed_s + time.monotonic() - self._resumed_at
+
+    def fit_plan(self, step: int, session_steps: int) -> None:
+        """Shorten the plan to what the rest of `max_minutes` allows at the speed measured in this session."""
+        if self.max_minutes is None or session_steps < MEASURE_STEPS:
+            return
+        per_step = (time.monotonic() - self._resumed_at) / session_steps
+        affordable = step + math.floor((self.max_minutes * 60 - self.seconds()) / per_step)
+        self.num_steps = max(step, min(self.num_steps, affordable))
+
+    def seconds_left(self, step: int) -> float:
+        """Projection from the mean speed so far."""
+        return self.seconds() / max(step, 1) * max(self.num_steps - step, 0)
+
+    def lr_factor(self, step: int, *, warmup_steps: int, final_share: float) -> float:
+        """Linear warm-up, then linear decay to `final_share` at the end of the plan as it stands now."""
+        if step < warmup_steps:
+            return (step + 1) / (warmup_steps + 1)
+        done = min(1.0, (step - warmup_steps) / max(1, self.num_steps - warmup_steps))
+        return 1.0 - (1.0 - final_share) * done
+
+    def save(self, folder: Path) -> None:
+        """Write into a checkpoint folder."""
+        values: dict[str, Any] = {key: value for key, value in asdict(self).items() if not key.startswith("_")}
+        values["elapsed_s"] = self.seconds()
+        values["best_score"] = None if math.isinf(self.best_score) else self.best_score
+        write_text(Path(folder) / RUN_STATE_NAME, json.dumps(values) + "\n")
+
+    def load(self, folder: Path) -> None:
+        """Go on from a checkpoint folder; the time limit stays the one of this run."""
+        values = json.loads((Path(folder) / RUN_STATE_NAME).read_text(encoding="utf-8"))
+        values["best_score"] = -math.inf if values["best_score"] is None else values["best_score"]
+        values.pop("max_minutes")
+        for key, value in values.items():
+            setattr(self, key, value)

@@ -1,0 +1,41 @@
+"""Sample several answers to each prompt with the serving decoder: siblings share the keys and values of their prompt."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from serve.decoding import Decoder, Row
+
+
+@torch.no_grad()
+def sample_siblings(
+    causal: Any,
+    tokenizer: Any,
+    prompts: Sequence[Sequence[int]],
+    *,
+    num_siblings: int,
+    max_tokens: int,
+    temperature: float,
+    seed: int,
+) -> list[list[int]]:
+    """Token ids of `num_siblings` answers a prompt, prompt after prompt; each ends with the end token unless it was cut.
+
+    `causal`: a transformers causal model (adapters stay as they are). The same seed gives the same answers.
+    """
+    was_training = causal.training
+    causal.eval()
+    decoder = Decoder(causal, tokenizer, stop_ids=frozenset({tokenizer.eos_token_id}), plain=True, max_bytes=0)
+    rows = [
+        Row(
+            ids=tuple(prompt),
+            max_tokens=max_tokens,
+            temperature=temperature,
+            generator=torch.Generator().manual_seed(seed * 1_000_003 + index * num_siblings + sibling),
+        )
+        for index, prompt in enumerate(prompts)
+        for sibling in range(num_siblings)
+    ]
+    decoder.generate(rows)
+    causal.train(was_training)
+    return [[*row.new_ids, tokenizer.eos_token_id] if row.finish_reason == "stop" else row.new_ids for row in rows]
