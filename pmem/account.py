@@ -29,7 +29,10 @@ class Shown:
 
 
 class Account:
-    """Writes rows and remembers the newest. `telemetry` None: rows stay in this session only."""
+    """Writes rows and remembers the newest. `telemetry` None: rows stay in this session only.
+
+    Where the rules tier spoke, its `injected` stays shown: a step that was suppressed for it does not replace it.
+    """
 
     def __init__(self, telemetry: Telemetry | None, clock: Callable[[], float]) -> None:
         self._telemetry = telemetry
@@ -52,11 +55,10 @@ class Account:
         """A boundary that ran no step; never replaces the shown decision."""
         self._row(triggers=triggers, tier="llm", decision="dropped", reason=reason)
 
-    def no_client(self, triggers: tuple[Trigger, ...], *, rules_spoke: bool) -> None:
-        """A step was due and no model is there to take it; what the rules said at this boundary stays shown."""
+    def no_client(self, triggers: tuple[Trigger, ...]) -> None:
+        """A step was due and no model is there to take it."""
         self._row(triggers=triggers, tier="rules", decision="silent", reason="no_client")
-        if not rules_spoke:
-            self.shown = Shown("silent", "no_client", "rules")
+        self.shown = Shown("silent", "no_client", "rules")
 
     def fate(self, fate: Fate) -> None:
         """A reminder that was decided and never delivered."""
@@ -95,7 +97,7 @@ class Account:
             route=result.route,
             model=result.model,
         )
-        if outcome.decision not in ("dropped", "cancelled"):
+        if outcome.decision not in ("dropped", "cancelled") and outcome.reason != "suppressed":
             self.shown = Shown(outcome.decision, outcome.reason, tier)
 
     def failed(self, triggers: tuple[Trigger, ...], decision: Decision, reason: Reason, latency_ms: float) -> None:

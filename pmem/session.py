@@ -164,10 +164,11 @@ class MemorySession:
         self._plane.triggers.add("manual")
 
     @host_call(None)
-    def on_session_change(self) -> None:
+    def on_session_change(self, session_id: str | None = None) -> None:
         """New session, branch or resume: nothing of the old one may be seen by the new. A late answer is only booked."""
         self._cancel("scope_changed")
         self._plane.book(self._plane.buffer.clear("cancelled", "scope_changed"))
+        self.session_id = session_id or secrets.token_hex(4)
         self._plane = self._new_plane()
 
     # A boundary
@@ -188,7 +189,9 @@ class MemorySession:
                 plane.account.dropped(due, "step_in_flight")
             return False
         if self._policy is None:
-            plane.account.no_client(triggers.take(), rules_spoke=spoke)
+            due = triggers.take()
+            if not spoke:
+                plane.account.no_client(due)
             return False
         self._in_flight = InFlight(plane, plane.take_snapshot(), plane.moment())
         run_detached(self._policy, self._in_flight, self._land)

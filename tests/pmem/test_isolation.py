@@ -115,7 +115,9 @@ def test_the_new_session_starts_from_nothing() -> None:
     host.ask("old task")
     host.fail()
     host.step()
+    before = host.session.session_id
     host.session.on_session_change()
+    assert host.session.session_id != before
     assert host.outcomes[-1] == "cancelled/scope_changed", "the waiting reminder went with its session"
     host.ask("new task")
     host.fail()

@@ -3,6 +3,8 @@
 import threading
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pmem.envelope import Operation
 from pmem.settings import Settings
@@ -146,11 +148,24 @@ def test_rules_only_keeps_what_the_rules_said_on_show() -> None:
     host.fail()
     host.fail()
     host.boundary()
-    assert host.outcomes == ["injected/intervened", "silent/no_client"] and host.last == "injected/intervened"
+    assert host.outcomes == ["injected/intervened"] and host.last == "injected/intervened", "one row, not two"
     host.run("ls")
     host.run("pwd")
     host.boundary()
     assert host.last == "silent/no_client"
+
+
+def test_a_suppressed_step_keeps_what_the_rules_said_on_show() -> None:
+    host = Host(PlayedPolicy(ends("model_silent"), ends("suppressed", operations=[FACT])))
+    host.ask()
+    host.fail()
+    host.boundary()
+    host.settled()
+    host.fail()
+    host.boundary()
+    host.settled()
+    assert host.outcomes == ["silent/model_silent", "injected/intervened", "silent/suppressed"]
+    assert host.last == "injected/intervened" and len(host.session.bank.state().entries) == 2
 
 
 def test_writes_stay_whatever_the_decision() -> None:
@@ -383,3 +398,61 @@ def test_a_host_that_passes_nonsense_is_survived(bad: object) -> None:
     host.session.commit(bad)  # type: ignore[arg-type]
     assert host.boundary() is False
     assert host.session.num_faults > 0
+
+
+EVENTS = st.lists(
+    st.sampled_from(
+        ["ok", "fail", "fail2", "change", "probe", "user", "abort", "end", "compact", "loop", "say", "quiet", "deliver", "retry",
+         "forget", "switch", "again"]
+    ),
+    max_size=60,
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(EVENTS)
+def test_whatever_happens_each_word_is_said_once_and_booked(events: list[str]) -> None:
+    host = Host(cadence_tool_calls=2)
+    session, said = host.session, 0
+    for event in events:
+        waiting = session.peek()
+        if event in ("ok", "fail", "fail2", "change", "probe"):
+            command = {"ok": "ls", "fail": "make", "fail2": "make test", "change": "touch x", "probe": "cat nothing"}[event]
+            text = "cat: nothing: No such file or directory" if event == "probe" else "error: broken"
+            host.run(command, text, error=event in ("fail", "fail2", "probe"))
+            session.on_batch_end()
+        elif event in ("user", "again"):
+            host.ask("run it again" if event == "again" else "go on")
+        elif event in ("abort", "end"):
+            session.on_turn_end(aborted=event == "abort")
+        elif event == "compact":
+            session.on_compaction()
+        elif event == "loop":
+            session.on_loop_signal()
+        elif event in ("say", "quiet"):
+            session.apply_operations([FACT])
+            snapshot = session.prepare()
+            if snapshot is not None:
+                cited = snapshot.bank.entries[-1].id
+                answer = says(f"word {len(host.ledger.steps)} [{cited}]") if event == "say" else ends("uncited")
+                session.complete(snapshot, answer(snapshot))
+        elif event == "forget":
+            session.apply_operations([Operation("delete", id=entry.id) for entry in session.bank.state().entries])
+        elif event == "switch":
+            session.on_session_change()
+        elif waiting is not None:
+            assert session.peek() == waiting
+            if event == "deliver":
+                session.commit(waiting)
+                session.commit(waiting)
+                said += 1
+                assert session.peek() != waiting
+        session.evaluate()
+    assert session.num_faults == 0, list(session.faults)
+    ids = [event.step_id for event in host.delivered]
+    assert len(set(ids)) == len(ids) and said == sum(event.channel == "reminder" for event in host.delivered)
+    assert len(session.window()) <= 8 and all(1 <= len(row.triggers) <= 3 for row in host.ledger.steps)
+    annotated = [row for row in host.ledger.steps if row.tier == "rules" and row.triggers == ("repeated_failure",)]
+    assert len(annotated) == sum(event.channel == "annotation" for event in host.delivered)
+    for entry in session.bank.state().entries:
+        assert entry.touched >= entry.created
