@@ -456,3 +456,28 @@ def test_whatever_happens_each_word_is_said_once_and_booked(events: list[str]) -
     assert len(annotated) == sum(event.channel == "annotation" for event in host.delivered)
     for entry in session.bank.state().entries:
         assert entry.touched >= entry.created
+
+
+def test_the_scored_model_tier_end_to_end() -> None:
+    """List, decision read on the edited bank, reminder, gates, delivery; then the same bank fact is not repeated."""
+    from pmem.policy import ModelPolicy
+    from pmem.scripted import ScriptedBackend
+    from pmem.threshold import Threshold
+
+    saves = '<operations>[{"op":"save_knowledge","content":"Output is JSON."}]</operations>'
+    empty = "<operations>[]</operations>"
+    remind = "Output is JSON, not CSV [tm-k-1]</context_for_action>"
+    backend = ScriptedBackend(lists=[saves, empty, empty, empty], probs=[0.2, 0.9, 0.95, 0.3], reminders=[remind, remind])
+    host = Host(ModelPolicy(backend, threshold=Threshold.plain(0.5)))
+    host.ask("Write the report as JSON.")
+    for _ in range(4):
+        host.session.on_agent_text("Next: write out/report.csv.")
+        host.step()
+        host.call_model()
+    assert host.outcomes == ["silent/model_silent", "injected/intervened", "silent/duplicate_reminder", "silent/model_silent"]
+    assert [row.prob_speak for row in host.ledger.steps] == [0.2, 0.9, 0.95, 0.3]
+    assert host.ledger.steps[0].bank_delta.knowledge.added == 1 and host.ledger.steps[1].num_cited == 1
+    assert all(row.threshold_id for row in host.ledger.steps)
+    (event,) = host.delivered
+    assert event.entry_ids == ("tm-k-1",) and event.tier == "llm"
+    assert "Next: write out/report.csv." in backend.requests[0].messages[1]["content"]
