@@ -2,9 +2,9 @@
 
     python -m data.check_hindsight agentrx_runs=… agentrx_truth=… mint_without=… mint_with=…
 
-AgentRx: of the failed runs with a human-labelled first failing step, how many have a hindsight label at or before it (and how many
-of the runs that passed have one at all). MINT: pairs of runs without and with expert feedback: how often the rules fire in runs that
-feedback turned into a success, beside those it did not.
+AgentRx: of the failed runs with a human-labelled first failing step, how many have a hindsight label at or before it (and how
+many of the runs that passed have one at all). MINT: pairs of runs without and with expert feedback: how often the rules fire in
+runs that feedback turned into a success, beside those it did not.
 """
 
 import json
