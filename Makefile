@@ -70,3 +70,79 @@ lint: $(VENV)/.installed-dev
 
 clean:
 	rm -rf $(RUN)
+
+# ---- the run -----------------------------------------------------------------------------------------------------------
+ROLLOUT_FILES := $(RUN)/rollouts.jsonl $(if $(ROLLOUTS),$(RUN)/imported.jsonl)
+comma := ,
+empty :=
+list = [$(subst $(empty) $(empty),$(comma),$(strip $(1)))]
+
+quickstart: first $(RUN)/report.html
+	@$(PY) -m eval.summary $(RUN)
+
+first: $(D)/rules.parquet $(D)/prompted.parquet
+	@$(PY) -m eval.summary $(RUN)
+
+# the value of a variable as a file that changes only when the value does
+$(RUN)/.variables: FORCE | $(SETUP)
+	@mkdir -p $(RUN)
+	@echo 'MODEL=$(MODEL) ROLLOUTS=$(ROLLOUTS) SEED=$(SEED)' | cmp -s - $@ || echo 'MODEL=$(MODEL) ROLLOUTS=$(ROLLOUTS) SEED=$(SEED)' > $@
+.PHONY: FORCE
+FORCE:
+
+$(RUN)/rollouts.jsonl: configs/simulate.yaml $(RUN)/.variables
+	$(PY) -m data.simulate $< out=$@ seed=$(SEED)
+
+$(RUN)/imported.jsonl: configs/import.yaml $(RUN)/.variables $(ROLLOUTS)
+	$(PY) -m data.import_rollouts $< sources=[$(ROLLOUTS)] out=$@
+
+$(RUN)/snapshots.parquet: configs/replay.yaml $(ROLLOUT_FILES)
+	$(PY) -m data.replay $< rollouts=$(call list,$(ROLLOUT_FILES)) out=$@
+
+$(RUN)/labels.parquet: configs/label.yaml $(RUN)/snapshots.parquet
+	$(PY) -m data.label $< snapshots=$(RUN)/snapshots.parquet out=$@
+
+$(RUN)/sft.parquet: configs/build.yaml $(RUN)/labels.parquet
+	$(PY) -m data.build $< snapshots=$(RUN)/snapshots.parquet labels=[$(RUN)/labels.parquet] rollouts=$(call list,$(ROLLOUT_FILES)) out=$@
+
+$(RUN)/base.path: $(RUN)/.variables
+	$(PY) -m train.base $(MODEL) > $@
+
+$(D)/rules.parquet: configs/score.yaml $(RUN)/labels.parquet
+	$(PY) -m eval.score $< run=$(RUN) arm=rules
+
+$(D)/prompted.parquet: configs/score.yaml $(RUN)/labels.parquet $(RUN)/base.path
+	$(call scoring,$$(cat $(RUN)/base.path)) $(PY) -m eval.score $< run=$(RUN) arm=prompted model=$$(cat $(RUN)/base.path)$(over_http)
+
+$(RUN)/sft/policy.json: configs/sft.yaml $(RUN)/sft.parquet $(RUN)/base.path
+	$(PY) -m train.sft $< rows=$(RUN)/sft.parquet base=$$(cat $(RUN)/base.path) out=$(RUN)/sft seed=$(SEED)
+
+$(RUN)/samples.parquet: configs/score.yaml $(RUN)/sft/policy.json
+	$(PY) -m eval.score $< run=$(RUN) arm=sft splits=[train] samples=8 limit=300 out=$@
+
+$(RUN)/pivots.parquet: configs/pivots.yaml $(RUN)/samples.parquet
+	$(PY) -m data.pivots $< decisions=$(RUN)/samples.parquet snapshots=$(RUN)/snapshots.parquet labels=[$(RUN)/labels.parquet] out=$@
+
+$(RUN)/grpo/policy.json: configs/grpo.yaml $(RUN)/pivots.parquet
+	$(PY) -m train.grpo $< pivots=$(RUN)/pivots.parquet start=$(RUN)/sft rows=$(RUN)/sft.parquet out=$(RUN)/grpo seed=$(SEED)
+
+$(D)/sft.parquet: configs/score.yaml $(RUN)/labels.parquet $(RUN)/sft/policy.json
+	$(call scoring,$(RUN)/sft) $(PY) -m eval.score $< run=$(RUN) arm=sft$(over_http)
+
+$(D)/sft_grpo.parquet: configs/score.yaml $(RUN)/labels.parquet $(RUN)/grpo/policy.json
+	$(call scoring,$(RUN)/grpo) $(PY) -m eval.score $< run=$(RUN) arm=sft_grpo$(over_http)
+
+$(RUN)/threshold.json: configs/sweep.yaml $(D)/rules.parquet $(D)/prompted.parquet $(D)/sft.parquet $(D)/sft_grpo.parquet
+	$(PY) -m eval.sweep $< run=$(RUN)
+
+$(RUN)/ab.json: configs/ab.yaml $(RUN)/threshold.json
+	$(PY) -m eval.ab $< run=$(RUN)
+
+$(RUN)/report.html: configs/promote.yaml $(RUN)/threshold.json $(RUN)/ab.json
+	$(PY) -m eval.promote $< run=$(RUN)
+
+# SERVE=vllm: the same scoring command runs beside a vLLM server of that model and asks it over HTTP
+ifeq ($(SERVE),vllm)
+scoring   = $(PY) -m serve.route configs/route.yaml model=$(1) log_file=$(RUN)/vllm.log --
+over_http = $(empty) url=http://127.0.0.1:8077/v1
+endif
