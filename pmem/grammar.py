@@ -20,6 +20,8 @@ MAX_REMINDER_CHARS = 500
 MAX_IDS_PER_CITATION = 2
 _CHUNK_CHARS = 100
 _TAIL_CHARS = 40
+_ID_CHARS = 9
+"""Room for `tm-k-9999`: the same numbers for every bank, so that a server's compiled rules serve the next bank too."""
 
 _CONTROL = ((0x00, 0x1F), (0x7F, 0x9F))
 _SURROGATES = (0xD800, 0xDFFF)
@@ -45,11 +47,15 @@ def _codes(characters: str) -> tuple[tuple[int, int], ...]:
     return tuple((ord(char), ord(char)) for char in characters)
 
 
+_TAILS = "\n".join(f'tail{number} ::= "" | char tail{number - 1}' for number in range(1, MAX_CONTENT_CHARS))
+"""`char{0,239}` written out: xgrammar then compiles seconds once, not again for the next bank, and masks in microseconds; the short
+form, whose body is not a bare character class, costs it up to seconds a token."""
 _CONTENT = rf"""
-content ::= first char{{0,{MAX_CONTENT_CHARS - 1}}}
-first ::= {_all_but(*UNSEEN, *_codes('"' + chr(92)))} | escape
-char ::= {_all_but(*_CONTROL, *_codes('"' + chr(92)))} | escape
-escape ::= "\\\"" | "\\\\" | "\\/"
+content ::= first tail{MAX_CONTENT_CHARS - 1}
+first ::= {_all_but(*UNSEEN, *_codes('"' + chr(92)))} | "\\" ["\\/]
+char ::= {_all_but(*_CONTROL, *_codes('"' + chr(92)))} | "\\" ["\\/]
+tail0 ::= ""
+{_TAILS}
 """
 _WORDS = rf"""
 lead ::= {_all_but(*UNSEEN, *_codes("<["))}
@@ -106,9 +112,9 @@ def _reminder_rules(bank: BankState) -> str:
     close = _literal(SPEAK_CLOSE)
     if not ids:
         return f"reminder ::= lead word{{0,{MAX_REMINDER_CHARS - 1}}} {close}{_WORDS}"
-    longest = 2 + sum(sorted(map(len, ids))[-MAX_IDS_PER_CITATION:]) + 2 * (MAX_IDS_PER_CITATION - 1)
+    longest = (max(_ID_CHARS, *map(len, ids)) + 2) * MAX_IDS_PER_CITATION
     head = MAX_REMINDER_CHARS - longest - _TAIL_CHARS
-    chunk = min(_CHUNK_CHARS, max(0, (MAX_REMINDER_CHARS - _CHUNK_CHARS) // 3 - longest))
+    chunk = min(_CHUNK_CHARS, (MAX_REMINDER_CHARS - _CHUNK_CHARS) // 3 - longest)
     rules = [
         f"reminder ::= (single | several) {close}",
         f"single ::= lead word{{0,{head - 1}}} citation word{{0,{_TAIL_CHARS}}}",
