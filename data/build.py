@@ -9,8 +9,9 @@ Operations are the scripted writer's at that boundary, without its misses and er
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from data.card import write_card
 from data.labels import LABEL_KINDS, SnapshotLabels, group_labels, read_labels
@@ -50,7 +51,9 @@ class BuildConfig:
     unknown_weight: float = 0.3
     """Factor on the weight of a snapshot whose measured verdict is unknown; 0 leaves it out."""
     share_speak: float | None = 0.4
-    """Share of train rows whose target is a reminder, reached by leaving out rows of the other decision; null keeps all rows."""
+    """Share of the train rows (or of their weight) whose target is a reminder; null keeps the natural one."""
+    balance: Literal["leave_out", "weight"] = "leave_out"
+    """How that share is reached: leave out rows of the commoner decision, or keep all rows and shift their weights."""
     max_train_rows: int | None = None
     """Upper bound on train rows."""
     probes: bool = True
@@ -87,7 +90,7 @@ def choose_labels(groups: Sequence[SnapshotLabels], kinds: Iterable[str]) -> Sna
 
 
 def target_of(snapshot: Row, labels: SnapshotLabels, config: BuildConfig) -> Target | None:
-    """The target of one snapshot, or None when its labels teach nothing."""
+    """The target of one snapshot, or None when its labels teach nothing: a reminder without a citation would be gated."""
     weight = config.kinds[labels.label_kind]
     best, advantage = labels.best()
     if labels.verdict == "unknown":
@@ -97,24 +100,44 @@ def target_of(snapshot: Row, labels: SnapshotLabels, config: BuildConfig) -> Tar
         speaks = advantage > 0
     else:
         speaks = labels.verdict == "need"
-    if not weight or (speaks and (best is None or not best["reminder_text"])):
+    if not weight or (speaks and (best is None or not best["reminder_text"] or not best["cited_ids"])):
         return None
     return Target(snapshot, labels, best["reminder_text"] if speaks and best else None, weight)
 
 
-def balance(targets: Sequence[Target], share_speak: float | None, limit: int | None) -> list[Target]:
+def balance(targets: Sequence[Target], share_speak: float, limit: int | None = None) -> list[Target]:
     """Leave out rows of the commoner decision until reminders have their share, then cut to `limit`; by hash, not luck."""
-    ordered = sorted(targets, key=lambda target: hash_fraction(f"balance:{target.snapshot['snapshot_id']}"))
-    speaking = [target for target in ordered if target.reminder is not None]
-    silent = [target for target in ordered if target.reminder is None]
-    if share_speak is not None and speaking and silent:
+    speaking, silent = _by_decision(targets)
+    if speaking and silent:
         num_speaking = min(len(speaking), round(len(silent) * share_speak / (1 - share_speak)))
         num_silent = min(len(silent), round(len(speaking) * (1 - share_speak) / share_speak))
         speaking, silent = speaking[: max(1, num_speaking)], silent[: max(1, num_silent)]
-    if limit is not None and len(speaking) + len(silent) > limit:
-        num_speaking = round(limit * len(speaking) / (len(speaking) + len(silent)))
-        speaking, silent = speaking[:num_speaking], silent[: limit - num_speaking]
-    return speaking + silent
+    return _cut(speaking, silent, limit)
+
+
+def reweight(targets: Sequence[Target], share_speak: float, limit: int | None = None) -> list[Target]:
+    """Keep all rows (up to `limit`) and shift weights so that reminders carry their share of an unchanged total."""
+    kept = _cut(*_by_decision(targets), limit)
+    total = sum(target.weight for target in kept)
+    speaks = sum(target.weight for target in kept if target.reminder is not None)
+    if not 0 < speaks < total:
+        return kept
+    factors = {REMINDER: share_speak * total / speaks, SILENCE: (1 - share_speak) * total / (total - speaks)}
+    return [replace(target, weight=round(target.weight * factors[target.decision], 6)) for target in kept]
+
+
+def _by_decision(targets: Sequence[Target]) -> tuple[list[Target], list[Target]]:
+    ordered = sorted(targets, key=lambda target: hash_fraction(f"balance:{target.snapshot['snapshot_id']}"))
+    return [one for one in ordered if one.reminder is not None], [one for one in ordered if one.reminder is None]
+
+
+def _cut(speaking: list[Target], silent: list[Target], limit: int | None) -> list[Target]:
+    """Both decisions in the shares they have, at most `limit` together."""
+    total = len(speaking) + len(silent)
+    if limit is None or total <= limit:
+        return speaking + silent
+    num_speaking = round(limit * len(speaking) / total)
+    return speaking[:num_speaking] + silent[: limit - num_speaking]
 
 
 def sft_row(target: Target, operations: Sequence[Operation]) -> Row:
@@ -185,7 +208,12 @@ def _targets(snapshots: Sequence[Row], chosen: dict[str, SnapshotLabels], config
 def _of_split(targets: Sequence[Target], split: str, config: BuildConfig) -> list[Target]:
     """Only train is balanced: the other splits keep the rate at which reminders are really needed."""
     members = [target for target in targets if target.snapshot["split"] == split]
-    return balance(members, config.share_speak, config.max_train_rows) if split == "train" else members
+    if split != "train":
+        return members
+    if config.share_speak is None:
+        return _cut(*_by_decision(members), config.max_train_rows)
+    spread = balance if config.balance == "leave_out" else reweight
+    return spread(members, config.share_speak, config.max_train_rows)
 
 
 def _nothing_usable(config: BuildConfig, groups: dict[str, list[SnapshotLabels]], snapshots: Sequence[Row]) -> str:

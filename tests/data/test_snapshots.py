@@ -1,7 +1,6 @@
 """Schemas of the data files: what is written is read back, in order of id, with the same bytes, and strangers are named."""
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,35 +8,9 @@ import pytest
 
 from data.labels import group_labels, read_labels, write_labels
 from data.rows import read_pivots, read_sft, write_pivots, write_sft
-from data.snapshots import (
-    SNAPSHOT_SCHEMA,
-    read_snapshots,
-    snapshot_columns,
-    to_policy_snapshot,
-    with_snapshot_id,
-    write_snapshots,
-)
+from data.snapshots import SNAPSHOT_SCHEMA, read_snapshots, to_policy_snapshot, write_snapshots
 from pmem.errors import UserError
-from pmem.snapshot import BankState, Entry, Snapshot, Step
-
-SNAPSHOT = Snapshot(
-    task_messages=("Write the report.", "Use semicolons."),
-    window=(Step(step=1, tool="bash", call="ls", fingerprint="ab" * 8, outcome="ok", digest="a.txt", thought="Next: read."),),
-    bank=BankState(status="reading", entries=(
-        Entry(id="tm-k-4", kind="knowledge", content="semicolons", created=1, touched=2),), next_number=5),
-)
-
-
-def snapshot_row(**changes: Any) -> dict[str, Any]:
-    row = {"rollout_id": "r1", "task_id": "t1", "family": "demo", "split": "train", "mechanism": None, "boundary_index": 0,
-           "step": 1, "prompt_version": "0" * 16, "restore_ref": None, **snapshot_columns(SNAPSHOT), **changes}
-    return with_snapshot_id(row)
-
-
-def label_row(**changes: Any) -> dict[str, Any]:
-    row = {"snapshot_id": "s1", "label_kind": "counterfactual", "candidate_id": None, "cited_ids": [], "num_branches": 8,
-           "num_success": 4, "value": 0.5, "std_error": 0.17, "verdict": "need", "seed_set": 0, "divergence": False}
-    return {**row, **changes}
+from tests.data.make import SNAPSHOT, label_row, snapshot_row
 
 
 def test_a_snapshot_comes_back_as_the_policy_saw_it(tmp_path: Path) -> None:
@@ -77,15 +50,18 @@ def test_a_foreign_or_cut_off_file_is_one_sentence(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(UserError, match="not a whole Parquet file"):
         list(read_labels(path))
-    table = pa.Table.from_pylist([{**snapshot_row(), "format": "pmem.snapshot/1"}], schema=pa.schema([*SNAPSHOT_SCHEMA, pa.field("x", pa.int64())]))
+    table = pa.Table.from_pylist(
+        [{**snapshot_row(), "format": "pmem.snapshot/1"}], schema=pa.schema([*SNAPSHOT_SCHEMA, pa.field("x", pa.int64())])
+    )
     pq.write_table(table, path)
     with pytest.raises(UserError, match="unknown column 'x'"):
         list(read_snapshots(path))
 
 
 def test_labels_group_by_snapshot_and_kind(tmp_path: Path) -> None:
-    reminder = label_row(candidate_id="c1", reminder_text="Use it [tm-k-4].", cited_ids=["tm-k-4"], value=1.0,
-                         paired_diff=0.5, cost=0.1)
+    reminder = label_row(
+        candidate_id="c1", reminder_text="Use it [tm-k-4].", cited_ids=["tm-k-4"], value=1.0, paired_diff=0.5, cost=0.1
+    )
     write_labels(tmp_path / "l", [reminder, label_row(), label_row(snapshot_id="s2", divergence=True)])
     groups = group_labels(read_labels(tmp_path / "l"))
     first = groups["s1"][0]
@@ -96,12 +72,30 @@ def test_labels_group_by_snapshot_and_kind(tmp_path: Path) -> None:
 
 def test_sft_and_pivot_rows_round_trip(tmp_path: Path) -> None:
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
-    sft = {"format": "pmem.sft/1", "row_id": "1", "snapshot_id": "s", "split": "train", "prompt_messages": messages,
-           "completion": "x", "decision": "silence", "weight": 1.0}
+    sft = {
+        "format": "pmem.sft/1",
+        "row_id": "1",
+        "snapshot_id": "s",
+        "split": "train",
+        "prompt_messages": messages,
+        "completion": "x",
+        "decision": "silence",
+        "weight": 1.0,
+    }
     write_sft(tmp_path / "sft", [sft])
     assert list(read_sft(tmp_path / "sft")) == [sft]
     candidate = {"candidate_id": "c", "text": "t", "cited_ids": ["tm-k-1"], "value": 1.0, "std_error": 0.1}
-    pivot = {"format": "pmem.pivot/1", "snapshot_id": "s", "split": "train", "prompt_messages": messages, "value_silent": 0.5,
-             "std_error_silent": 0.1, "candidates": [candidate], "pivot_mean": 0.7, "pivot_var": 0.1, "policy_hash": None}
+    pivot = {
+        "format": "pmem.pivot/1",
+        "snapshot_id": "s",
+        "split": "train",
+        "prompt_messages": messages,
+        "value_silent": 0.5,
+        "std_error_silent": 0.1,
+        "candidates": [candidate],
+        "pivot_mean": 0.7,
+        "pivot_var": 0.1,
+        "policy_hash": None,
+    }
     write_pivots(tmp_path / "pivots", [pivot])
     assert list(read_pivots(tmp_path / "pivots")) == [pivot]

@@ -1,0 +1,143 @@
+"""SFT rows: targets from the best measured branch, silence on ties, decisions balanced, a card beside them."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data.build import BuildConfig, Target, balance, build, reweight
+from data.labels import SnapshotLabels, write_labels
+from data.rows import read_sft
+from data.snapshots import to_policy_snapshot, write_snapshots
+from pmem.envelope import Envelope, parse_envelope
+from pmem.errors import UserError
+from pmem.prompt import render_messages
+from tests.data.make import label_row, snapshot_row
+
+CITED = {"cited_ids": ["tm-k-4"], "num_branches": 8}
+
+
+def candidate(name: str, diff: float, **changes: Any) -> dict[str, Any]:
+    return label_row(candidate_id=name, reminder_text=f"Say {name}. [tm-k-4]", value=0.5 + diff, paired_diff=diff,
+                     paired_std_error=0.1, cost=0.02, **CITED, **changes)  # fmt: skip
+
+
+def labels_of(snapshot: dict[str, Any], verdict: str, *candidates: dict[str, Any], **changes: Any) -> list[dict[str, Any]]:
+    rows = (label_row(), *candidates)
+    return [{**row, "snapshot_id": snapshot["snapshot_id"], "verdict": verdict, **changes} for row in rows]
+
+
+def built(folder: Path, snapshots: list[dict[str, Any]], labels: list[dict[str, Any]], **changes: Any) -> list[dict[str, Any]]:
+    write_snapshots(folder / "s.parquet", snapshots)
+    write_labels(folder / "l.parquet", labels)
+    settings = {"share_speak": None, "probes": False, **changes}
+    build(BuildConfig(snapshots=folder / "s.parquet", labels=(folder / "l.parquet",), out=folder / "sft.parquet", **settings))
+    return list(read_sft(folder / "sft.parquet"))
+
+
+def reminder_of(row: dict[str, Any]) -> str | None:
+    read = parse_envelope(row["completion"])
+    assert isinstance(read, Envelope)
+    return read.reminder
+
+
+def test_need_takes_the_best_candidate_and_not_needed_is_silence(tmp_path: Path) -> None:
+    need, quiet = snapshot_row(step=1), snapshot_row(step=2)
+    labels = labels_of(need, "need", candidate("a", 0.2), candidate("b", 0.4)) + labels_of(
+        quiet, "not_needed", candidate("a", 0.0)
+    )
+    rows = {row["snapshot_id"]: row for row in built(tmp_path, [need, quiet], labels)}
+    assert reminder_of(rows[need["snapshot_id"]]) == "Say b. [tm-k-4]" and rows[need["snapshot_id"]]["decision"] == "reminder"
+    assert reminder_of(rows[quiet["snapshot_id"]]) is None and rows[quiet["snapshot_id"]]["decision"] == "silence"
+    assert rows[need["snapshot_id"]]["prompt_messages"] == list(render_messages(to_policy_snapshot(need)))
+
+
+@pytest.mark.parametrize(("diff", "decision"), [(0.3, "reminder"), (0.02, "silence"), (-0.3, "silence")])
+def test_unknown_keeps_its_measured_best_at_a_lower_weight_and_ties_are_silence(
+    diff: float, decision: str, tmp_path: Path
+) -> None:
+    (row,) = built(tmp_path, [only := snapshot_row()], labels_of(only, "unknown", candidate("a", diff)))
+    assert (row["decision"], row["weight"]) == (decision, 0.3)
+
+
+def test_voided_and_uncited_labels_teach_nothing(tmp_path: Path) -> None:
+    good, voided, uncited = (snapshot_row(step=number) for number in (1, 2, 3))
+    labels = [
+        *labels_of(good, "not_needed"), *labels_of(voided, "not_needed", divergence=True),
+        *labels_of(uncited, "need", {**candidate("a", 0.4), "cited_ids": []}),
+    ]  # fmt: skip
+    assert [row["snapshot_id"] for row in built(tmp_path, [good, voided, uncited], labels)] == [good["snapshot_id"]]
+
+
+def test_a_measured_label_comes_before_an_opinion(tmp_path: Path) -> None:
+    only = snapshot_row()
+    opinion = labels_of(only, "need", candidate("a", 0.4, label_kind="teacher"), label_kind="teacher")
+    (row,) = built(tmp_path, [only], [*opinion, *labels_of(only, "not_needed")])
+    assert row["decision"] == "silence"
+    (row,) = built(tmp_path, [only], opinion)
+    assert (row["decision"], row["weight"]) == ("reminder", 0.5)
+
+
+def test_only_train_is_balanced_and_the_file_is_the_same_bytes_again(tmp_path: Path) -> None:
+    snapshots = [snapshot_row(step=number, split="train" if number < 40 else "dev") for number in range(60)]
+    labels = [row for number, one in enumerate(snapshots)
+              for row in labels_of(one, "need" if number % 10 == 0 else "not_needed", candidate("a", 0.4))]  # fmt: skip
+    rows = built(tmp_path, snapshots, labels, share_speak=0.5)
+    first = (tmp_path / "sft.parquet").read_bytes(), (tmp_path / "card.md").read_bytes()
+    assert Counter((row["split"], row["decision"]) for row in rows) == {
+        ("train", "reminder"): 4, ("train", "silence"): 4, ("dev", "reminder"): 2, ("dev", "silence"): 18}  # fmt: skip
+    built(tmp_path, snapshots, labels, share_speak=0.5)
+    assert ((tmp_path / "sft.parquet").read_bytes(), (tmp_path / "card.md").read_bytes()) == first
+
+
+def targets(num_speak: int, num_silent: int) -> list[Target]:
+    labels = SnapshotLabels("s", "counterfactual", None, ())
+    return [Target({"snapshot_id": str(number)}, labels, "x" if number < num_speak else None, 1.0)
+            for number in range(num_speak + num_silent)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("num_speak", "num_silent"), [(10, 90), (90, 10), (50, 50)])
+def test_leaving_out_and_weighing_both_reach_the_share(num_speak: int, num_silent: int) -> None:
+    left = balance(targets(num_speak, num_silent), 0.4)
+    assert sum(one.reminder is not None for one in left) / len(left) == pytest.approx(0.4, abs=0.03)
+    weighed = reweight(targets(num_speak, num_silent), 0.4)
+    assert len(weighed) == 100 and sum(one.weight for one in weighed) == pytest.approx(100)
+    assert sum(one.weight for one in weighed if one.reminder is not None) == pytest.approx(40)
+
+
+def test_a_limit_keeps_the_shares() -> None:
+    kept = balance(targets(40, 60), 0.4, limit=50)
+    assert Counter(one.reminder is not None for one in kept) == {True: 20, False: 30}
+    assert balance(targets(0, 5), 0.4) == targets(0, 5) or len(balance(targets(0, 5), 0.4)) == 5
+
+
+def test_the_card_tells_what_was_built(tmp_path: Path) -> None:
+    need, quiet = snapshot_row(step=1), snapshot_row(step=2, task_id="t2", split="test")
+    labels = labels_of(need, "need", candidate("a", 0.4), need_true=True) + labels_of(quiet, "not_needed", need_true=False)
+    built(tmp_path, [need, quiet], labels, probes=True)
+    card = (tmp_path / "card.md").read_text()
+    for words in ("| train | 1 | 1 | 1 | 1 | 0 | 0 | 1.000 | 0 | 0.100 |", "| counterfactual | 2 |", "Leakage checks", "too few",
+                  "needed in truth (n = 1): need 1.00", "mean prompt chars", "tasks that stand in two splits: 0"):  # fmt: skip
+        assert words in card
+
+
+def test_zero_usable_labels_is_one_sentence(tmp_path: Path) -> None:
+    only = snapshot_row()
+    for labels, words in [
+        ([], "holds none"),
+        ([label_row(snapshot_id="elsewhere")], "share no snapshot"),
+        (labels_of(only, "unknown", candidate("a", 0.4), label_kind="teacher"), "none with a usable verdict"),
+    ]:
+        if labels and labels[0]["label_kind"] == "teacher":
+            labels = [{**row, "value": None, "paired_diff": None} for row in labels]
+        with pytest.raises(UserError, match=words):
+            built(tmp_path, [only], labels)
+    with pytest.raises(UserError, match="unknown label kind 'guess'"):
+        BuildConfig(kinds={"guess": 1.0})
+
+
+def test_snapshots_of_another_prompt_version_are_refused(tmp_path: Path) -> None:
+    old = snapshot_row(prompt_version="0" * 16)
+    with pytest.raises(UserError, match="run data.replay and data.label again"):
+        built(tmp_path, [old], labels_of(old, "not_needed"))
