@@ -48,8 +48,8 @@ def _codes(characters: str) -> tuple[tuple[int, int], ...]:
 
 
 _TAILS = "\n".join(f'tail{number} ::= "" | char tail{number - 1}' for number in range(1, MAX_CONTENT_CHARS))
-"""`char{0,239}` written out: xgrammar then compiles seconds once, not again for the next bank, and masks in microseconds; the short
-form, whose body is not a bare character class, costs it up to seconds a token."""
+"""`char{0,239}` written out: xgrammar compiles it once (seconds), not again for the next bank, and masks in microseconds; the
+short form, whose body is not a bare character class, costs it up to seconds a token."""
 _CONTENT = rf"""
 content ::= first tail{MAX_CONTENT_CHARS - 1}
 first ::= {_all_but(*UNSEEN, *_codes('"' + chr(92)))} | "\\" ["\\/]
