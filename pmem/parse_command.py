@@ -3,9 +3,10 @@
 pmem parse --jsonl < cases.jsonl     one JSON answer a line, in input order
 pmem parse < answer.txt              one answer for the whole of standard input (ids are not checked: there is no bank)
 
-A case: {"name": …, "text": what the model returned, "finish_reason": "stop" | "length" | null, "bank": {"knowledge": {id: content},
-"procedural": {id: content}}}; other keys are ignored. An answer: {"name", "status": "ok" | "malformed", "reason", "ops": accepted
-verbs, "dropped", "decision": "silence" | "reminder" | null, "reminder"}.
+A case: {"name": …, "text": what the model returned, "finish_reason": "stop" | "length" | null,
+"bank": {"knowledge": {id: content}, "procedural": {id: content}}}; other keys are ignored.
+An answer: {"name", "status": "ok" | "malformed", "reason", "ops": accepted verbs, "dropped",
+"decision": "silence" | "reminder" | null, "reminder"}.
 """
 
 import argparse
@@ -58,8 +59,8 @@ def answer(case: Any, *, where: str) -> dict[str, Any]:
         raise UserError(f"{where}: a case is a JSON object with the key 'text' (a string)")
     bank = _bank(case.get("bank"), where)
     envelope = parse_envelope(case["text"] or "", finish_reason=case.get("finish_reason"))
-    found = {"name": case.get("name"), "status": "ok", "reason": envelope.reason, "ops": [], "dropped": 0,
-             "decision": None, "reminder": None}
+    found: dict[str, Any] = {"name": case.get("name"), "status": "ok", "reason": envelope.reason, "ops": [], "dropped": 0,
+                             "decision": None, "reminder": None}
     if isinstance(envelope, Malformed):
         return found | {"status": "malformed"}
     resolved = resolve(envelope, bank)
@@ -73,14 +74,14 @@ def answer(case: Any, *, where: str) -> dict[str, Any]:
 
 def _bank(given: Any, where: str) -> BankState:
     """`{knowledge: {id: content}, procedural: {id: content}}` as a bank."""
-    classes = [(given or {}).get(kind) or {} for kind in _KINDS] if isinstance(given, dict | None) else [None]
-    if not all(isinstance(entries, dict) for entries in classes):
-        raise UserError(f"{where}: 'bank' must hold 'knowledge' and 'procedural', each an object of id and content")
-    entries = tuple(
-        Entry(id=name, kind=kind, content=str(content), created=0, touched=0)
-        for kind, contents in zip(_KINDS, classes) for name, content in contents.items()
-    )
-    return BankState(entries=entries)
+    entries: list[Entry] = []
+    for kind in _KINDS:
+        contents = given.get(kind) if isinstance(given, dict) else given
+        if not isinstance(contents, dict | None):
+            raise UserError(f"{where}: 'bank' must hold 'knowledge' and 'procedural', each an object of id and content")
+        for name, content in (contents or {}).items():
+            entries.append(Entry(id=name, kind=kind, content=str(content), created=0, touched=0))
+    return BankState(entries=tuple(entries))
 
 
 def _standard_input() -> TextIO:
