@@ -102,8 +102,8 @@ def test_leaving_out_and_weighing_both_reach_the_share(num_speak: int, num_silen
     left = balance(targets(num_speak, num_silent), 0.4)
     assert sum(one.reminder is not None for one in left) / len(left) == pytest.approx(0.4, abs=0.03)
     weighed = reweight(targets(num_speak, num_silent), 0.4)
-    assert len(weighed) == 100 and sum(one.weight for one in weighed) == pytest.approx(100)
-    assert sum(one.weight for one in weighed if one.reminder is not None) == pytest.approx(40)
+    assert len(weighed) == 100 and sum(one.weight for one in weighed) == pytest.approx(100, abs=0.01)
+    assert sum(one.weight for one in weighed if one.reminder is not None) == pytest.approx(40, abs=0.01)
 
 
 def test_a_limit_keeps_the_shares() -> None:
@@ -139,5 +139,5 @@ def test_zero_usable_labels_is_one_sentence(tmp_path: Path) -> None:
 
 def test_snapshots_of_another_prompt_version_are_refused(tmp_path: Path) -> None:
     old = snapshot_row(prompt_version="0" * 16)
-    with pytest.raises(UserError, match="run data.replay and data.label again"):
+    with pytest.raises(UserError, match=r"run data\.replay and data\.label again"):
         built(tmp_path, [old], labels_of(old, "not_needed"))

@@ -73,7 +73,7 @@ def test_labels_sit_before_the_act_and_cite_what_the_bank_holds() -> None:
 
 
 def test_a_violated_requirement_is_reminded_in_its_own_words() -> None:
-    rows = rows_of(ok("ls"), ok("sed -i s/a/b/ tests/test_a.py"))
+    rows = rows_of(ok("ls"), ok("pwd"), ok("sed -i s/a/b/ tests/test_a.py"))
     (said,) = [row for row in hindsight_labels(rows, {rows[0]["rollout_id"]: False}) if row["candidate_id"]]
     assert "must not edit tests/test_a.py" in said["reminder_text"]
 

@@ -17,8 +17,8 @@ from tests.data.make import label_row, snapshot_row
 
 def labels(diff: float = 0.4, name: str = "s1") -> SnapshotLabels:
     silence = label_row(snapshot_id=name, value=0.5)
-    reminder = label_row(snapshot_id=name, candidate_id="c", reminder_text="Say. [tm-k-4]", cited_ids=["tm-k-4"], value=0.5 + diff,
-                         paired_diff=diff, cost=0.02, std_error=0.1)  # fmt: skip
+    measured = {"value": 0.5 + diff, "paired_diff": diff, "cost": 0.02, "std_error": 0.1}
+    reminder = label_row(snapshot_id=name, candidate_id="c", reminder_text="Say. [tm-k-4]", cited_ids=["tm-k-4"], **measured)
     return SnapshotLabels(name, "counterfactual", silence, (reminder,))
 
 
@@ -29,10 +29,18 @@ def sample(decision: str, reason: str, *, spoke: bool = False, matched: str | No
 SILENT, SPOKEN = sample("silent", "model_silent"), sample("injected", "intervened", spoke=True, matched="c")
 
 
-@pytest.mark.parametrize(("answer", "value"), [
-    (SILENT, 0.5), (SPOKEN, 0.88), (sample("injected", "intervened", spoke=True), None), (sample("malformed", "unparseable"), 0.0),
-    (sample("gated", "uncited", spoke=True), 0.0), (sample("gated", "below_threshold"), 0.5), (sample("timeout", "deadline"), None),
-])  # fmt: skip
+VALUES = [
+    (SILENT, 0.5),
+    (SPOKEN, 0.88),
+    (sample("injected", "intervened", spoke=True), None),
+    (sample("malformed", "unparseable"), 0.0),
+    (sample("gated", "uncited", spoke=True), 0.0),
+    (sample("gated", "below_threshold"), 0.5),
+    (sample("timeout", "deadline"), None),
+]
+
+
+@pytest.mark.parametrize(("answer", "value"), VALUES)
 def test_the_value_of_a_sample_is_the_measured_one(answer: dict[str, Any], value: float | None) -> None:
     assert sample_value(answer, labels(), 0.5) == (pytest.approx(value) if value is not None else None)
 
