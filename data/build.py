@@ -26,8 +26,10 @@ from pmem.config import parse_stage
 from pmem.envelope import Operation, render_envelope
 from pmem.errors import UserError, exit_code
 from pmem.prompt import PROMPT_VERSION, render_messages
+from pmem.settings import Settings
 
 DEFAULT = Path("configs/build.yaml")
+MAX_REMINDER_CHARS = Settings().reminder_max_chars
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +57,9 @@ class BuildConfig:
     balance: Literal["leave_out", "weight"] = "leave_out"
     """How that share is reached: leave out rows of the commoner decision, or keep all rows and shift their weights."""
     max_train_rows: int | None = None
-    """Upper bound on train rows."""
+    """Upper bound on train rows; those with the surest labels stay."""
+    max_prompt_chars: int = 4_500
+    """Rows with a longer prompt are left out and counted: training never cuts a row."""
     probes: bool = True
     """Run the leakage probes of the card (needs scikit-learn)."""
 
@@ -90,7 +94,7 @@ def choose_labels(groups: Sequence[SnapshotLabels], kinds: Iterable[str]) -> Sna
 
 
 def target_of(snapshot: Row, labels: SnapshotLabels, config: BuildConfig) -> Target | None:
-    """The target of one snapshot, or None when its labels teach nothing: a reminder without a citation would be gated."""
+    """The target of one snapshot, or None when its labels teach nothing."""
     weight = config.kinds[labels.label_kind]
     best, advantage = labels.best()
     if labels.verdict == "unknown":
@@ -100,13 +104,18 @@ def target_of(snapshot: Row, labels: SnapshotLabels, config: BuildConfig) -> Tar
         speaks = advantage > 0
     else:
         speaks = labels.verdict == "need"
-    if not weight or (speaks and (best is None or not best["reminder_text"] or not best["cited_ids"])):
+    if not weight or (speaks and (best is None or not _deliverable(best))):
         return None
     return Target(snapshot, labels, best["reminder_text"] if speaks and best else None, weight)
 
 
+def _deliverable(candidate: Row) -> bool:
+    """Whether the runtime would let this reminder through: it cites something and keeps to the length."""
+    return bool(candidate["reminder_text"] and candidate["cited_ids"]) and len(candidate["reminder_text"]) <= MAX_REMINDER_CHARS
+
+
 def balance(targets: Sequence[Target], share_speak: float, limit: int | None = None) -> list[Target]:
-    """Leave out rows of the commoner decision until reminders have their share, then cut to `limit`; by hash, not luck."""
+    """Leave out rows of the commoner decision until reminders have their share, then cut to `limit`; the surest labels stay."""
     speaking, silent = _by_decision(targets)
     if speaking and silent:
         num_speaking = min(len(speaking), round(len(silent) * share_speak / (1 - share_speak)))
@@ -127,7 +136,7 @@ def reweight(targets: Sequence[Target], share_speak: float, limit: int | None = 
 
 
 def _by_decision(targets: Sequence[Target]) -> tuple[list[Target], list[Target]]:
-    ordered = sorted(targets, key=lambda target: hash_fraction(f"balance:{target.snapshot['snapshot_id']}"))
+    ordered = sorted(targets, key=lambda one: (-one.weight, hash_fraction(f"balance:{one.snapshot['snapshot_id']}")))
     return [one for one in ordered if one.reminder is not None], [one for one in ordered if one.reminder is None]
 
 
@@ -201,8 +210,16 @@ def _labelled(path: Path, groups: dict[str, list[SnapshotLabels]]) -> Iterator[R
 def _targets(snapshots: Sequence[Row], chosen: dict[str, SnapshotLabels], config: BuildConfig) -> Iterator[Target]:
     for row in snapshots:
         labels = chosen.get(row["snapshot_id"])
-        if labels is not None and row["split"] in config.splits and (target := target_of(row, labels, config)):
+        if labels is None or row["split"] not in config.splits:
+            continue
+        target = target_of(row, labels, config)
+        if target is not None and prompt_chars(row) <= config.max_prompt_chars:
             yield target
+
+
+def prompt_chars(row: Row) -> int:
+    """Characters of system and user message of a snapshot's prompt."""
+    return sum(len(message["content"]) for message in render_messages(to_policy_snapshot(row)))
 
 
 def _of_split(targets: Sequence[Target], split: str, config: BuildConfig) -> list[Target]:
