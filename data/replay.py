@@ -11,13 +11,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from data.bank_writer import WriterConfig, writer_for
+from data.envs import HELDOUT
 from data.near_duplicates import NearDuplicates
 from data.progress import track
 from data.snapshots import MECHANISMS, SNAPSHOT_SCHEMA, snapshot_columns, with_snapshot_id
@@ -131,6 +132,7 @@ def replay(config: ReplayConfig) -> ReplayCounts:
 
 
 def _rows(config: ReplayConfig, counts: ReplayCounts, index: NearDuplicates) -> Iterator[Row]:
+    splits = replace(config.splits, heldout_families=config.splits.heldout_families or HELDOUT)
     seen: set[str] = set()
     for rollout in track(_rollouts(config.rollouts), "replaying", unit="rollouts"):
         if rollout.rollout_id in seen:
@@ -141,7 +143,7 @@ def _rows(config: ReplayConfig, counts: ReplayCounts, index: NearDuplicates) -> 
             counts.too_short += 1
             continue
         counts.rollouts += 1
-        split = assign_split(rollout.split_key, rollout.family, config.splits)
+        split = assign_split(rollout.split_key, rollout.family, splits)
         writer = writer_for(config.writer, rollout)
         shape = {"cadence": config.cadence, "trajectory_steps": config.trajectory_steps}
         for row in replay_rollout(rollout, writer.operations, split=split, **shape):

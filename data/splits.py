@@ -1,6 +1,6 @@
 """Frozen splits by task: the hash of a rollout's `split_key` alone decides, so adding or removing tasks moves no other task.
 
-    train · dev · fit · certify · test by weight; `heldout` = whole families that are never trained on (design/calibration.md).
+train · dev · fit · certify · test by weight; `heldout` = whole families that are never trained on (design/calibration.md).
 """
 
 import hashlib
@@ -23,7 +23,7 @@ class SplitConfig:
     )
     """Share of the tasks a split gets; the shares are normalised. Changing them moves tasks between splits."""
     heldout_families: tuple[str, ...] = ()
-    """Families that go to `heldout` whole."""
+    """Families that go to `heldout` whole; `data.replay` takes those the environments hold out when there are none here."""
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.weights) - set(HASHED_SPLITS))
@@ -34,10 +34,10 @@ class SplitConfig:
 
 
 def assign_split(split_key: str, family: str, config: SplitConfig) -> str:
-    """The split of a task."""
+    """The split of a task. Only the key is hashed: datasets that share tasks must share splits."""
     if family in config.heldout_families:
         return "heldout"
-    return split_of_fraction(hash_fraction(f"{SALT}:{family}:{split_key}"), config.weights)
+    return split_of_fraction(hash_fraction(f"{SALT}:{split_key}"), config.weights)
 
 
 def hash_fraction(text: str) -> float:

@@ -22,6 +22,12 @@ def test_the_assignment_is_frozen() -> None:
     assert names == GOLDEN
 
 
+def test_datasets_that_share_tasks_share_splits() -> None:
+    for number in range(50):
+        names = {assign_split(f"task-{number}", family, SplitConfig()) for family in ("one", "two", "three")}
+        assert len(names) == 1
+
+
 def test_wrong_weights_are_named() -> None:
     with pytest.raises(UserError, match="'validation'"):
         SplitConfig(weights={"validation": 1})
@@ -29,4 +35,4 @@ def test_wrong_weights_are_named() -> None:
         SplitConfig(weights={"train": 0})
 
 
-GOLDEN = ["train", "fit", "test", "test", "train", "fit", "fit", "fit"]
+GOLDEN = ["dev", "test", "fit", "train", "certify", "train", "certify", "train"]
