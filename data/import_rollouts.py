@@ -1,7 +1,7 @@
 """Turn anybody's agent trajectories into `pmem.rollout/1`: format detected by content, streamed, bad records skipped and listed.
 
     python -m data.import_rollouts sources=[runs/] out=rollouts.jsonl
-    python -m data.import_rollouts sources=[claude.jsonl.gz] licence=MIT strict=true
+    python -m data.import_rollouts sources=[claude.jsonl.gz] licence=MIT --strict
     python -m data.import_rollouts sources=[runs.json] format=tau-bench
 
 A source that is a file must be importable; files inside a folder that are something else are listed and passed over.
@@ -19,7 +19,7 @@ from rich.table import Table
 from data.importers.base import SHAPE_ERRORS, Format
 from data.importers.documents import BadDocument, CutOff, Document, open_path
 from data.importers.reading import BadRecord, Record
-from data.importers.registry import by_name, detect
+from data.importers.registry import by_name, companion, detect
 from data.progress import track
 from pmem.config import parse_stage
 from pmem.errors import UserError, exit_code
@@ -89,9 +89,11 @@ class Import:
 
     def _document(self, document: Document, named: bool) -> Iterator[Rollout]:
         chosen = self._forced or detect(document)
+        if chosen is None and document.peek.cut_off:
+            raise CutOff("before its format could be told", document.member)
         if chosen is None:
-            self._refuse(f"{document.name}: no known trajectory format; name one with format=, or leave the file out", named,
-                         "no known format")
+            what = companion(document) or "no known trajectory format"
+            self._refuse(f"{document.name}: {what}; name a format with format=, or leave the file out", named, what)
             return
         tally = self.tallies.setdefault(chosen.name, Tally())
         tally.files += 1
@@ -189,7 +191,8 @@ def _files(root: Path) -> list[Path]:
 
 def main() -> int:
     """Entry point of `python -m data.import_rollouts`."""
-    import_rollouts(parse_stage(ImportConfig, __doc__, DEFAULT))
+    argv = ["strict=true" if argument == "--strict" else argument for argument in sys.argv[1:]]
+    import_rollouts(parse_stage(ImportConfig, __doc__, DEFAULT, argv))
     return 0
 
 

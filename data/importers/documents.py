@@ -32,10 +32,10 @@ _ZIP = b"PK\x03\x04"
 
 
 class CutOff(Exception):
-    """The document ends in the middle of a record."""
+    """The document ends in the middle of a record, at `where` when the place is known."""
 
-    def __init__(self, where: str, reason: str) -> None:
-        super().__init__(f"{where}: the file is cut off in the middle of a record ({reason})")
+    def __init__(self, reason: str, where: str | None = None) -> None:
+        super().__init__(f"{where + ': ' if where else ''}the file is cut off in the middle of a record ({reason})")
 
 
 class BadDocument(Exception):
@@ -48,6 +48,8 @@ class Peek:
 
     layout: Layout
     samples: list[Any] = field(default_factory=list)
+    cut_off: bool = False
+    """The whole document was looked at and ends inside a value."""
 
     @property
     def first(self) -> dict[str, Any]:
@@ -87,7 +89,7 @@ class Document:
                 with _opener(self.path)(self.path, "rb") as stream:
                     yield _without_bom(stream)
         except (EOFError, zipfile.BadZipFile, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
-            raise CutOff(self.name, f"compressed stream: {error}") from None
+            raise CutOff(f"compressed stream: {error}", self.member) from None
 
     @cached_property
     def peek(self) -> Peek:
@@ -96,11 +98,11 @@ class Document:
             return Peek("archive", [{"members": zipfile.ZipFile(self.path).namelist()}])
         with self.open() as stream:
             head = stream.read(HEAD_BYTES)
-        return peek_bytes(head)
+        return peek_bytes(head, whole=len(head) < HEAD_BYTES)
 
 
-def peek_bytes(head: bytes) -> Peek:
-    """Layout and samples of the first bytes of a document."""
+def peek_bytes(head: bytes, *, whole: bool = False) -> Peek:
+    """Layout and samples of the first bytes of a document; `whole`: there are no more."""
     text = head.lstrip()
     if not text.startswith((b"{", b"[")):
         return Peek("other")
@@ -108,10 +110,10 @@ def peek_bytes(head: bytes) -> Peek:
         lines = _whole_lines(text)
         if len(lines) > 1 or (lines and len(text.strip().split(b"\n")) > 1):
             return Peek("lines", lines)
-    value = _partial(text)
+    value, ended = _partial(text)
     if isinstance(value, list):
-        return Peek("array", value[:MAX_SAMPLES])
-    return Peek("object", [value])
+        return Peek("array", value[:MAX_SAMPLES], cut_off=whole and not ended)
+    return Peek("object", [value], cut_off=whole and not ended)
 
 
 def open_path(path: Path) -> Iterator[Document]:
@@ -134,7 +136,7 @@ def _is_zip(path: Path) -> bool:
         if not stream.read(4).startswith(_ZIP):
             return False
     if not zipfile.is_zipfile(path):
-        raise CutOff(str(path), "the zip's directory is missing")
+        raise CutOff("the zip's directory is missing")
     return True
 
 
@@ -166,12 +168,14 @@ def _whole_lines(text: bytes) -> list[Any]:
     return values[:MAX_SAMPLES]
 
 
-def _partial(text: bytes) -> Any:
-    """The JSON value as far as the bytes go: ijson's builder holds what was parsed before the end came."""
+def _partial(text: bytes) -> tuple[Any, bool]:
+    """The JSON value as far as the bytes go, and whether it ended: ijson's builder holds what was parsed before the end came."""
     builder = ijson.ObjectBuilder()
     try:
         for event, value in ijson.basic_parse(io.BytesIO(text), use_float=True):
             builder.event(event, value)
+    except ijson.IncompleteJSONError:
+        return getattr(builder, "value", None), False
     except (ijson.JSONError, ValueError):
         pass
-    return getattr(builder, "value", None)
+    return getattr(builder, "value", None), True

@@ -22,7 +22,10 @@ _ONE_ACTION = ("exactly one bash", "exactly one action")
 
 def detects(peek: Peek) -> bool:
     """The format's own name, or a system prompt that asks for exactly one bash command."""
-    if str(peek.first.get("trajectory_format", "")).startswith("mini-swe-agent"):
+    info = peek.first.get("info")
+    if str(peek.first.get("trajectory_format", "")).startswith("mini-swe-agent") or (
+        isinstance(info, dict) and "mini_version" in info
+    ):
         return True
     first = plain_text(peek.first.get("content")).lower()
     return peek.layout == "array" and peek.first.get("role") == "system" and any(words in first for words in _ONE_ACTION)

@@ -90,7 +90,7 @@ def _line(line: bytes, number: int) -> Record:
         return Record(f"line {number}", json.loads(line))
     except ValueError as error:
         if not line.endswith(b"\n"):
-            raise CutOff(f"line {number}", _reason(error)) from None
+            raise CutOff(_reason(error), f"line {number}") from None
         return Record(f"line {number}", error=f"not valid JSON ({_reason(error)})")
 
 
@@ -116,7 +116,7 @@ def _parse_whole(data: bytes, document: Document) -> Any:
         raise BadDocument(f"not UTF-8 text ({error.reason})") from None
     except json.JSONDecodeError as error:
         if error.pos >= len(error.doc.rstrip()) - 1 or "Unterminated" in error.msg:
-            raise CutOff(document.name, error.msg) from None
+            raise CutOff(error.msg, document.member) from None
         raise BadDocument(f"not valid JSON ({error.msg} at line {error.lineno})") from None
 
 
@@ -131,10 +131,11 @@ class _syntax:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, ijson.IncompleteJSONError):
-            raise CutOff(self.document.name, _reason(error)) from None
+            raise CutOff(_reason(error), self.document.member) from None
         if isinstance(error, ijson.JSONError):
             raise BadDocument(f"not valid JSON ({_reason(error)})") from None
 
 
 def _reason(error: BaseException) -> str:
-    return " ".join(str(error).split())[:120]
+    """The first words of an error; ijson's drawing of the place is left out."""
+    return " ".join(str(error).split("\n")[0].split())[:120]

@@ -63,6 +63,20 @@ def detect(document: Document) -> Format | None:
     return next((candidate for candidate in FORMATS if candidate.detects(document.peek)), None)
 
 
+def companion(document: Document) -> str | None:
+    """What a file is that stands beside runs without being one, and who reads it; None when it is nothing known."""
+    first = document.peek.first
+    if {"trajectory_id", "failures"} <= set(first):
+        return "labels of failing steps (data.check_hindsight reads them)"
+    if {"trigger", "decision", "operations"} <= set(first):
+        return "decisions of a memory agent (data.teacher reads them)"
+    if {"task_success", "verification_passed"} & set(first) or isinstance(first.get("resolved"), list):
+        return "grades (read with their runs)"
+    if isinstance(first.get("instances"), list) or {"env", "avg_reward"} <= set(first):
+        return "grades (read with their runs)"
+    return None
+
+
 def by_name(name: str) -> Format:
     """The format called `name`. Raises UserError listing the names."""
     for candidate in FORMATS:
