@@ -4,50 +4,16 @@ Linear in the length of the text: every tag is visited a fixed number of times a
 or backslash outside a JSON string, so at most two scans ever cover the same character.
 """
 
-import json
 import re
 from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pmem.envelope_tags import Tag, array_start, bracket_end, find_tags, json_array
+
 Phase = Literal["absent", "silent", "reminder", "cut_off"]
 
-_WS = "[\\s\u200b-\u200f\u2060\ufeff]*+"
-_TAIL = "(?=[\\s/>\u200b-\u200f\u2060\ufeff])[^<>]*+>"
-_THOUGHT = r"(?:[\w.-]{1,16}:)?(?P<%s>think|thinking|reasoning|scratchpad|analysis)" + _TAIL
-_SILENT = r"no[_\s-]?intervention(?![\w-])[^<>\n]*+(?:>|(?=[<\n])|\Z)"
-_TAG = re.compile(
-    "[<\\[\u25c1](?:"
-    f"(?<=<){_WS}(?:"
-    f"(?P<list_open>operations){_TAIL}|(?P<speak_open>context_for_action){_TAIL}"
-    f"|(?P<silent>{_SILENT})|{_THOUGHT % 'thought_open'}"
-    f"|/{_WS}(?:(?P<list_close>operations){_TAIL}|(?P<speak_close>context_for_action){_TAIL}"
-    f"|(?P<silent_close>{_SILENT})|{_THOUGHT % 'thought_close'})"
-    r"|\|(?:(?P<thought_token>START_THINKING\|>|channel\|?>\s*+(?:analysis|commentary|thought))"
-    r"|(?P<answer_token>END_THINKING\|>|channel\|>\s*+final)"
-    r"|(?P<turn>(?:im_start|start_header_id|start)\|>\s*+(?:user|system|tool|ipython|developer)|(?:user|system|USER_TOKEN)\|>"
-    r"|turn>\s*+(?:user|system)))"
-    r"|(?P<channel_end>channel\|>)|(?P<turn_gemma>start_of_turn>\s*+user)|(?P<turn_deepseek>\uff5cUser\uff5c>)"
-    r")|(?<=\[)(?:(?P<think_bracket>THINK\])|(?P<think_bracket_end>/THINK\])|(?P<turn_bracket>INST\]))"
-    "|(?<=\u25c1)(?:(?P<kimi>think\u25b7)|(?P<kimi_end>/think\u25b7)))",
-    re.IGNORECASE,
-)
-_KIND = {
-    "silent_close": "silent", "thought_token": "thought_open", "answer_token": "thought_close", "channel_end": "thought_close",
-    "turn_gemma": "turn", "turn_deepseek": "turn", "think_bracket": "thought_open", "think_bracket_end": "thought_close",
-    "turn_bracket": "turn", "kimi": "thought_open", "kimi_end": "thought_close",
-}
-_LEAD = re.compile("(?:[\\s\u200b-\u200f\u2060\ufeff]++|(?:`{3,}+|~{3,}+)[\\w+.-]*+)*+")
-_ATOM = re.compile(r'[^"\[\]{}<\\]*+(?:"(?:[^"\\]++|\\.)*+"|([\[{])|([\]}]))', re.DOTALL)
-_MAX_DEPTH = 64
-_JUNK = re.compile(r"[\[\]{}\"]")
-
-
-def _refuse(literal: str) -> Any:
-    raise ValueError(f"{literal} is not JSON")
-
-
-_DECODER = json.JSONDecoder(parse_int=float, parse_constant=_refuse)  # float: Python refuses to read integers of 4,301 digits
+_JUNK = re.compile(r"[\[\]{}]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +34,6 @@ class Located:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tag:
-    kind: str
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
 class _List:
     items: list[Any] | None
     """None: brackets in order, but not JSON, or no closing tag."""
@@ -92,10 +51,12 @@ def locate(text: str, *, cut: bool) -> Located:
 class _Walk:
     def __init__(self, text: str, cut: bool) -> None:
         self.text, self.cut = text, cut
-        self.tags = _tags(text)
+        self.tags = find_tags(text)
         self.starts = [tag.start for tag in self.tags]
         self.last_speak_close = max((i for i, tag in enumerate(self.tags) if tag.kind == "speak_close"), default=-1)
+        self.arrays: dict[int, int | None] = {}
         self.lists: dict[int, _List] = {}
+        self.thought_ends = self._thought_ends()
         self.drafts: list[Draft] = []
 
     def run(self) -> Located:
@@ -103,7 +64,7 @@ class _Walk:
         while i < len(self.tags):
             kind = self.tags[i].kind
             if kind == "thought_open":
-                end = self._thought_end(i)
+                end = self.thought_ends.get(i)
                 if end is None:
                     return Located(tuple(self.drafts), True)
                 i = end + 1
@@ -137,7 +98,7 @@ class _Walk:
         while i < len(self.tags):
             tag = self.tags[i]
             if tag.kind == "thought_open":
-                end = self._thought_end(i)
+                end = self.thought_ends.get(i)
                 if end is None:
                     return "absent", None, i
                 i = end
@@ -153,18 +114,29 @@ class _Walk:
             i += 1
         return "absent", None, i
 
-    def _thought_end(self, i: int) -> int | None:
-        """Index of the tag that closes the thought opened by tag `i` (any listed name closes it); None when it never closes."""
-        depth, last_close = 0, None
-        for j in range(i, len(self.tags)):
-            kind = self.tags[j].kind
+    def _thought_ends(self) -> dict[int, int]:
+        """Index of each opening reasoning tag -> index of the tag that closes it, of whatever listed name; not of unclosed ones.
+
+        With more openings than closes the thought mentions the tag, and the last close ends it, unless the model was cut off.
+        """
+        ends: dict[int, int] = {}
+        open_tags: list[int] = []
+        i, last_close = 0, -1
+        while i < len(self.tags):
+            kind = self.tags[i].kind
             if kind == "thought_open":
-                depth += 1
+                open_tags.append(i)
             elif kind == "thought_close":
-                depth, last_close = depth - 1, j
-                if depth == 0:
-                    return j
-        return None if self.cut else last_close  # more openings than closes: it mentions the tag, unless it was cut off
+                last_close = i
+                if open_tags:
+                    ends[open_tags.pop()] = i
+            elif kind == "list_open" and open_tags and (end := self._array_end(i)) is not None:
+                i = bisect_left(self.starts, end, lo=i + 1)  # what a list in the thought quotes does not end the thought
+                continue
+            i += 1
+        if not self.cut:
+            ends.update({i: last_close for i in open_tags if i < last_close})
+        return ends
 
     def _reminder_end(self, i: int) -> int | None:
         """Index of the tag that closes the reminder opened by tag `i`. None: never closed, or the model began anew first."""
@@ -195,16 +167,22 @@ class _Walk:
         return self.lists[i]
 
     def _read_list(self, i: int) -> _List:
-        begin = self._lead(i)
-        end = _bracket_end(self.text, begin) if self.text[begin:begin + 1] == "[" else None
+        end = self._array_end(i)
         if end is None:
             return _List(None, i + 1)
         after = bisect_left(self.starts, end, lo=i)
-        items = _json_array(self.text[begin:end])
+        items = json_array(self.text[array_start(self.text, self.tags[i].end):end])
         close, silent = self._list_close(after)
         if items is None or close is None or _JUNK.search(self.text, end, self.tags[close].start if not silent else end):
             return _List(None, after)
         return _List(items, close + 1, silent)
+
+    def _array_end(self, i: int) -> int | None:
+        """Where the array behind the opening tag `i` ends, JSON or not."""
+        if i not in self.arrays:
+            begin = array_start(self.text, self.tags[i].end)
+            self.arrays[i] = bracket_end(self.text, begin) if self.text[begin:begin + 1] == "[" else None
+        return self.arrays[i]
 
     def _list_close(self, i: int) -> tuple[int | None, bool]:
         """Index of the closing tag of a list, and whether a phase-two tag stood before it."""
@@ -214,7 +192,7 @@ class _Walk:
             if kind == "list_close":
                 return i, silent
             if kind == "thought_open":
-                end = self._thought_end(i)
+                end = self.thought_ends.get(i)
                 if end is None:
                     return None, silent
                 i = end
@@ -229,52 +207,14 @@ class _Walk:
         """Whether tag `i` opens a list, well formed or not, rather than being mentioned in prose."""
         if self.tags[i].kind != "list_open":
             return False
-        begin = self._lead(i)
+        begin = array_start(self.text, self.tags[i].end)
         return self.text[begin:begin + 1] in ("[", "{") or (i + 1 < len(self.tags) and self.tags[i + 1].kind == "list_close")
-
-    def _lead(self, i: int) -> int:
-        match = _LEAD.match(self.text, self.tags[i].end)
-        assert match is not None
-        return match.end()
 
     def _begins_line(self, i: int) -> bool:
         start = self.tags[i].start
-        return not self.text[self.text.rfind("\n", 0, start) + 1:start].strip("`~ \t\ufeff\u200b")
+        before = self.text[max(0, start - 40):start]
+        line = before.rpartition("\n")[2]
+        return (len(line) < 40 or start == len(line)) and not line.strip("`~ \t\r\ufeff\u200b")
 
-    def _self_closing(self, tag: _Tag) -> bool:
+    def _self_closing(self, tag: Tag) -> bool:
         return self.text[tag.start:tag.end - 1].rstrip().endswith("/")
-
-
-def _tags(text: str) -> list[_Tag]:
-    tags = []
-    for match in _TAG.finditer(text):
-        kind = match.lastgroup or ""
-        kind = _KIND.get(kind, kind)
-        if kind in ("thought_open", "list_open") and text[match.end() - 2:match.end()] == "/>":
-            continue  # <think/> opens nothing
-        tags.append(_Tag(kind, match.start(), match.end()))
-    return tags
-
-
-def _bracket_end(text: str, begin: int) -> int | None:
-    """One past the bracket that closes the one at `begin`, aware of JSON strings. None when it never closes or cannot be JSON."""
-    depth, position = 0, begin
-    while (atom := _ATOM.match(text, position)) is not None:
-        position = atom.end()
-        if atom[1]:
-            depth += 1
-            if depth > _MAX_DEPTH:
-                return None
-        elif atom[2]:
-            depth -= 1
-            if depth == 0:
-                return position
-    return None
-
-
-def _json_array(text: str) -> list[Any] | None:
-    try:
-        value = _DECODER.decode(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, list) else None

@@ -11,7 +11,7 @@ MAX_CONTENT_CHARS = 1200
 
 _ANSI = re.compile(
     "(?:\x1b\\[|\x9b)[0-?]*+[ -/]*+[@-~]?"  # CSI: colours, cursor
-    "|(?:\x1b[\\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*+(?:\x07|\x1b\\\\|\x9c)"  # OSC, DCS, APC with their text
+    "|(?:\x1b[\\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*+(?:\x07|\x1b\\\\|\x9c)"  # OSC, DCS, APC with their text
     "|\x1b[ -/]*+[0-~]?"
 )
 _LINE_BREAK = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
@@ -47,7 +47,7 @@ _TAG_SHAPE = re.compile(
     r"|<[!?][\w\[-][^<>]*+>"
     rf"|<(?:{_RESERVED})(?:[\s/][^<>]*+)?+>"
     r"|<[A-Za-z]\w*+-[\w:-]*+(?:[\s/][^<>]*+)?+>"  # <system-reminder>
-    r"|(?<![\w\])])<[A-Za-z][\w:]*+(?:\s*+/?+|\s[^<>]*=[^<>]*+)>",  # <b>, <br/>, <a href="…">, but not list<int>
+    r"|(?<![\w\])])<[A-Za-z][\w:]*+(?:\s*+/?+|\s[^<>=]*+=[^<>]*+)>",  # <b>, <br/>, <a href="…">, but not list<int>
     re.IGNORECASE,
 )
 _CLOSER = re.compile(r"<(\s*+)/(?=\s*+\w)")
