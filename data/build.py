@@ -223,10 +223,11 @@ def prompt_chars(row: Row) -> int:
 
 
 def _of_split(targets: Sequence[Target], split: str, config: BuildConfig) -> list[Target]:
-    """Only train is balanced: the other splits keep the rate at which reminders are really needed."""
+    """Only train is balanced and mixed: other splits keep the rate of need as it is, and only their best kind of label."""
     members = [target for target in targets if target.snapshot["split"] == split]
     if split != "train":
-        return members
+        best = next((kind for kind in config.kinds if any(one.labels.label_kind == kind for one in members)), None)
+        return [one for one in members if one.labels.label_kind == best]
     if config.share_speak is None:
         return _cut(*_by_decision(members), config.max_train_rows)
     spread = balance if config.balance == "leave_out" else reweight

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from data import leakage
-from data.labels import SnapshotLabels
+from data.labels import LABEL_KINDS, VERDICTS, SnapshotLabels
 from data.rows import REMINDER
 from data.splits import SPLITS
 from data.tables import Row, metadata
@@ -40,9 +40,9 @@ def write_card(
         f"Prompt version `{PROMPT_VERSION}`. A base rate is need / (need + not needed); an episode is quiet when silence is "
         "right somewhere in it.",
         "## Splits",
-        _table(SPLIT_HEAD, _split_rows(snapshots, chosen, "split", SPLITS)),
+        _table(("split", *COUNT_HEAD), _counts(snapshots, chosen, "split", SPLITS)),
         "## Families",
-        _table(("family", *SPLIT_HEAD[1:]), _split_rows(snapshots, chosen, "family", _values(snapshots, "family"))),
+        _table(("family", *COUNT_HEAD), _counts(snapshots, chosen, "family", _values(snapshots, "family"))),
         "## Labels",
         _labels(groups, weights),
         "## Noise",
@@ -57,34 +57,37 @@ def write_card(
     write_text(path, "\n\n".join(sections) + "\n")
 
 
-SPLIT_HEAD = ("split", "tasks", "episodes", "labelled", "need", "not needed", "unknown", "base rate", "quiet episodes", "mean SE")
+COUNT_HEAD = ("label", "tasks", "episodes", "labelled", "need", "not needed", "unknown", "base rate", "quiet episodes", "mean SE")
 
 
-def _split_rows(snapshots: Sequence[Row], chosen: Chosen, key: str, values: Iterable[str]) -> list[tuple[str, ...]]:
-    """One line a value of `key`; `quiet episodes` have a snapshot where silence is right (the units a certificate counts)."""
+def _counts(snapshots: Sequence[Row], chosen: Chosen, key: str, values: Iterable[str]) -> list[tuple[str, ...]]:
+    """One line a value of `key` and label kind; `quiet episodes` have a snapshot where silence is right (a certificate's units)."""
     lines: list[tuple[str, ...]] = []
     for value in values:
-        members = [row for row in snapshots if row[key] == value and row["snapshot_id"] in chosen]
-        if not members:
-            continue
-        verdicts = Counter(chosen[row["snapshot_id"]].verdict for row in members)
-        quiet = {row["rollout_id"] for row in members if chosen[row["snapshot_id"]].verdict == "not_needed"}
-        known = verdicts["need"] + verdicts["not_needed"]
-        lines.append(
-            (
-                value,
-                str(len({row["task_id"] for row in members})),
-                str(len({row["rollout_id"] for row in members})),
-                str(len(members)),
-                str(verdicts["need"]),
-                str(verdicts["not_needed"]),
-                str(verdicts["unknown"]),
-                f"{verdicts['need'] / known:.3f}" if known else "-",
-                str(len(quiet)),
-                _mean(errors_of(chosen[row["snapshot_id"]] for row in members)),
-            )
-        )
+        for kind in LABEL_KINDS:
+            members = [row for row in snapshots if row[key] == value and _kind(chosen, row) == kind]
+            if members:
+                lines.append((value, kind, *_count(members, chosen)))
     return lines
+
+
+def _count(members: Sequence[Row], chosen: Chosen) -> tuple[str, ...]:
+    verdicts = Counter(chosen[row["snapshot_id"]].verdict for row in members)
+    quiet = {row["rollout_id"] for row in members if chosen[row["snapshot_id"]].verdict == "not_needed"}
+    known = verdicts["need"] + verdicts["not_needed"]
+    numbers = (
+        len({row["task_id"] for row in members}),
+        len({row["rollout_id"] for row in members}),
+        len(members),
+        *(verdicts[name] for name in VERDICTS),
+    )
+    rate = f"{verdicts['need'] / known:.3f}" if known else "-"
+    return (*map(str, numbers), rate, str(len(quiet)), _mean(errors_of(chosen[row["snapshot_id"]] for row in members)))
+
+
+def _kind(chosen: Chosen, row: Row) -> str | None:
+    labels = chosen.get(row["snapshot_id"])
+    return labels.label_kind if labels else None
 
 
 def errors_of(labels: Iterable[SnapshotLabels]) -> list[float]:
@@ -167,7 +170,8 @@ def _leakage(snapshots: Sequence[Row], chosen: Chosen, wanted: bool) -> str:
     said = f"* tasks that stand in two splits: {len(straddling)}{' (' + ', '.join(straddling[:5]) + ')' if straddling else ''}"
     if not wanted:
         return f"{said}\n* bag-of-words probes: switched off"
-    verdicts = {name: labels.verdict for name, labels in chosen.items()}
+    measured = {name: labels.verdict for name, labels in chosen.items() if labels.label_kind == "counterfactual"}
+    verdicts = measured or {name: labels.verdict for name, labels in chosen.items()}
     try:
         probes = leakage.probe_all(snapshots, verdicts)
     except ImportError:

@@ -27,7 +27,7 @@ class Format:
     records: Callable[[Document], Iterator[Record]] = values
 
 
-SHAPE_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError)
+SHAPE_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError)
 
 
 def rollout(

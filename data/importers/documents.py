@@ -162,7 +162,7 @@ def _whole_lines(text: bytes) -> list[Any]:
             continue
         try:
             values.append(json.loads(line))
-        except ValueError:
+        except (ValueError, RecursionError):
             if not values:
                 return []
     return values[:MAX_SAMPLES]

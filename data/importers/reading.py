@@ -88,6 +88,8 @@ def need(value: Any, key: str, kind: type | tuple[type, ...]) -> Any:
 def _line(line: bytes, number: int) -> Record:
     try:
         return Record(f"line {number}", json.loads(line))
+    except RecursionError:
+        return Record(f"line {number}", error="nested too deeply")
     except ValueError as error:
         if not line.endswith(b"\n"):
             raise CutOff(_reason(error), f"line {number}") from None
@@ -112,6 +114,8 @@ def _object_or_lines(document: Document) -> Iterator[Record]:
 def _parse_whole(data: bytes, document: Document) -> Any:
     try:
         return json.loads(data)
+    except RecursionError:
+        raise BadDocument("nested too deeply") from None
     except UnicodeDecodeError as error:
         raise BadDocument(f"not UTF-8 text ({error.reason})") from None
     except json.JSONDecodeError as error:

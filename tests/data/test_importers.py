@@ -106,11 +106,14 @@ def test_a_zip_is_read_member_by_member(tmp_path: Path) -> None:
 def test_one_bad_record_is_reported_with_its_place_and_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "c.jsonl"
     good = json.dumps({"messages": CHAT, "id": "{}"})
-    path.write_text("\n".join([good.replace("{}", "1"), "{broken", json.dumps({"messages": 5}), good.replace("{}", "2")]) + "\n")
+    deep = '{"messages": ' + "[" * 200_000 + "]" * 200_000 + "}"
+    path.write_text(
+        "\n".join([good.replace("{}", "1"), "{broken", json.dumps({"messages": 5}), deep, good.replace("{}", "2")]) + "\n"
+    )
     tallies = import_rollouts(ImportConfig(sources=(path,), out=tmp_path / "out.jsonl"))
     shown = capsys.readouterr()
     assert f"{path} line 2: not valid JSON" in shown.err and f"{path} line 3: key 'messages'" in shown.err
-    assert tallies["openai-chat"].imported == 2 and sum(tallies["openai-chat"].skipped.values()) == 2
+    assert tallies["openai-chat"].imported == 2 and sum(tallies["openai-chat"].skipped.values()) == 3
     assert "openai-chat" in shown.out and "imported 2 rollouts" in shown.out
     assert len(list(read_rollouts(tmp_path / "out.jsonl"))) == 2
 
