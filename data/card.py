@@ -61,7 +61,7 @@ COUNT_HEAD = ("label", "tasks", "episodes", "labelled", "need", "not needed", "u
 
 
 def _counts(snapshots: Sequence[Row], chosen: Chosen, key: str, values: Iterable[str]) -> list[tuple[str, ...]]:
-    """One line a value of `key` and label kind; `quiet episodes` have a snapshot where silence is right (a certificate's units)."""
+    """One line a value of `key` and label kind; an episode is quiet when silence is right in it (a unit of the certificate)."""
     lines: list[tuple[str, ...]] = []
     for value in values:
         for kind in LABEL_KINDS:

@@ -117,8 +117,15 @@ def test_the_card_tells_what_was_built(tmp_path: Path) -> None:
     labels = labels_of(need, "need", candidate("a", 0.4), need_true=True) + labels_of(quiet, "not_needed", need_true=False)
     built(tmp_path, [need, quiet], labels, probes=True)
     card = (tmp_path / "card.md").read_text()
-    for words in ("| train | counterfactual | 1 | 1 | 1 | 1 | 0 | 0 | 1.000 | 0 | 0.100 |", "| counterfactual | 2 |", "Leakage checks", "too few",
-                  "needed in truth (n = 1): need 1.00", "mean prompt chars", "tasks that stand in two splits: 0"):  # fmt: skip
+    for words in (
+        "| train | counterfactual | 1 | 1 | 1 | 1 | 0 | 0 | 1.000 | 0 | 0.100 |",
+        "| counterfactual | 2 |",
+        "Leakage checks",
+        "too few",
+        "needed in truth (n = 1): need 1.00",
+        "mean prompt chars",
+        "tasks that stand in two splits: 0",
+    ):
         assert words in card
 
 
