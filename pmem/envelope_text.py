@@ -43,14 +43,15 @@ _RESERVED = (
     r"|parameter|instructions?|answer|result|output|env|environment|context|task|document"
 )
 _TAG_SHAPE = re.compile(
-    r"<\s*+/\s*+[\w:.-]++(?:[^<>\n]*+>)?+"  # a closing tag, finished or not
+    r"</\s*+[\w:.-]++(?:[^<>\n]*+>)?+"  # a closing tag, finished or not
+    r"|<\s++/\s*+[\w:.-]++\s*+>"  # one with a space, but not `< /dev/null`
     r"|<[!?][\w\[-][^<>]*+>"
     rf"|<(?:{_RESERVED})(?:[\s/][^<>]*+)?+>"
     r"|<[A-Za-z]\w*+-[\w:-]*+(?:[\s/][^<>]*+)?+>"  # <system-reminder>
     r"|(?<![\w\])])<[A-Za-z][\w:]*+(?:\s*+/?+|\s[^<>=]*+=[^<>]*+)>",  # <b>, <br/>, <a href="…">, but not list<int>
     re.IGNORECASE,
 )
-_CLOSER = re.compile(r"<(\s*+)/(?=\s*+\w)")
+_CLOSER = re.compile(r"<(?=/\s*+\w|\s++/\s*+[\w:.-]++\s*+>)")
 _FENCE_LINE = re.compile(r"\s*+(?:`{3,}+|~{3,}+)[\w+.-]*+\s*+")
 
 _IDS = r"tm-[kp]-[0-9]{1,12}"
@@ -76,7 +77,7 @@ def clean_reminder(text: str) -> str:
     if "<" in text:
         text = _TAG_SHAPE.sub(" ", text)
         text = _TAG_SHAPE.sub(" ", text)  # what the first pass joined: `</sys</b>tem>`
-        text = _CLOSER.sub(r"<\1 /", text)  # and what no number of passes would end: nothing is left that closes
+        text = _CLOSER.sub("(", text)  # and what no number of passes would end: nothing is left that closes
     lines = (" ".join(line.split()) for line in text.split("\n") if not _FENCE_LINE.fullmatch(line))
     text = "\n".join(line for line in lines if line)
     return "" if _BLANK.fullmatch(text) else text
