@@ -66,7 +66,7 @@ class Import:
         self.config = config
         self.tallies: dict[str, Tally] = {}
         self._forced: Format | None = by_name(config.format) if config.format else None
-        self._seen: set[str] = set()
+        self._seen: set[int] = set()
         self._num_reported = 0
 
     def __iter__(self) -> Iterator[Rollout]:
@@ -113,10 +113,11 @@ class Import:
             self._bad(chosen, document, record, f"not shaped as {chosen.name} ({type(error).__name__}: {error})"[:200])
             return
         for rollout in rollouts:
-            if rollout.rollout_id in self._seen:
+            number = int(rollout.rollout_id, 16)
+            if number in self._seen:
                 self._skip(chosen.name, "", "the same run again")
                 continue
-            self._seen.add(rollout.rollout_id)
+            self._seen.add(number)
             self.tallies[chosen.name].imported += 1
             yield rollout
 
