@@ -25,7 +25,7 @@ from train.run_state import RunState
 from train.sampling import sample_siblings
 from train.shared_prefix import SharedRows, hidden_states
 from train.spans import span_of
-from train.trainer_parts import SharedParts
+from train.trainer_parts import SharedParts, keep_dtype
 
 KINDS = ("malformed", "uncited", "silent", "mapped", "unmapped")
 
@@ -71,9 +71,7 @@ class PivotTrainer(SharedParts, GRPOTrainer):
             processing_class=tokenizer,
             peft_config=peft_config,
         )
-        for param in self.model.parameters():
-            if param.requires_grad:
-                param.data = param.data.to(self.model.dtype)
+        keep_dtype(self.model)
 
     def composite_reward(
         self, completions: Sequence[str], completion_ids: Sequence[Sequence[int]], snapshot_id: Sequence[str], **kwargs: Any

@@ -18,8 +18,9 @@ def span_of(tokenizer: Any, ids: Sequence[int], point: DecisionPoint) -> Span:
     line = next((at for at in (text.find(SPEAK, close), text.find(SILENT, close)) if at >= 0), None)
     if line is None:
         return Span(list_end, None)
-    decision = _tokens_until(tokenizer, ids, line + len(point.shared_text))
-    begins = tokenizer.decode(ids[:decision], skip_special_tokens=False) == text[: line + len(point.shared_text)]
+    until = line - 1 + len(point.shared_text)  # the shared text opens with the newline before the line
+    decision = _tokens_until(tokenizer, ids, until)
+    begins = tokenizer.decode(ids[:decision], skip_special_tokens=False) == text[:until]
     own = (*point.speak_ids, *point.silent_ids)
     return Span(list_end, decision if begins and decision < len(ids) and ids[decision] in own else None)
 

@@ -57,6 +57,10 @@ class SharedParts:
         with writing(Path(self.args.output_dir)):
             super()._save_checkpoint(model, trial)  # type: ignore[misc]
 
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
+        keep_dtype(self.model)
+
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Checkpoints need no card; the model folder gets ours (`train.model_card`)."""
 
@@ -65,10 +69,17 @@ class SharedParts:
         if not torch.isfinite(loss):
             step, folder = self.state.global_step, self.args.output_dir
             raise UserError(
-                f"the loss is {float(loss)} at step {step}; lower learning_rate and run again "
+                f"the loss is {loss.item()} at step {step}; lower learning_rate and run again "
                 f"(the checkpoints in {folder} are from before)"
             )
         return loss
+
+
+def keep_dtype(model: Any) -> None:
+    """Give the trained weights the dtype of the model again (PEFT turns a loaded or new adapter into float32)."""
+    for param in model.parameters():
+        if param.requires_grad:
+            param.data = param.data.to(model.dtype)
 
 
 class PlanCallback(TrainerCallback):

@@ -1,0 +1,90 @@
+"""Token rows: whole, checked, in order; what cannot be trained on is named."""
+
+import pytest
+
+from pmem.errors import UserError
+from tests.tiny import CHATML, byte_tokenizer
+from tests.train.contradictions import contradiction_rows
+from train.batches import Collator, LengthBuckets, decision_weights
+from train.rows import check_decision, token_rows
+from train.shared_prefix import common_prefix
+
+ROWS = contradiction_rows(24, seed=1, split="train")
+
+
+def test_rows_keep_prompt_completion_and_decision() -> None:
+    tokenizer = byte_tokenizer()
+    made = token_rows(tokenizer, ROWS, max_tokens=4096)
+    assert [row.row_id for row in made] == [row["row_id"] for row in ROWS]
+    for row, source in zip(made, ROWS):
+        assert tokenizer.decode(row.completion_ids[:-1]) == source["completion"]
+        assert row.completion_ids[-1] == tokenizer.eos_token_id
+        letter = tokenizer.decode(row.completion_ids[row.decision_index])
+        assert letter == ("c" if row.speaks else "n")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"completion": "<operations>[]</operations>"}, "no second line"),
+        ({"decision": "reminder", "completion": "<operations>[]</operations>\n<no_intervention/>"}, "does not stand after"),
+        ({"completion": "<operations>[]</operations>\nnothing"}, "does not stand after"),
+    ],
+)
+def test_a_row_that_cannot_be_trained_on_is_named(change: dict[str, str], sentence: str) -> None:
+    row = {**ROWS[0], **change}
+    with pytest.raises(UserError, match=f"{row['row_id']}.*{sentence}"):
+        token_rows(byte_tokenizer(), [row], max_tokens=4096)
+
+
+def test_long_rows_are_an_error_not_a_cut() -> None:
+    with pytest.raises(UserError, match="rows are never cut"):
+        token_rows(byte_tokenizer(), ROWS, max_tokens=100)
+
+
+def test_a_tokenizer_that_merges_over_the_border_is_refused() -> None:
+    tokenizer = byte_tokenizer(CHATML + "<")
+    tokenizer.add_tokens(["<<"])  # the template's end and the completion's begin become one token
+    with pytest.raises(UserError, match="not a token prefix"):
+        token_rows(tokenizer, ROWS[:1], max_tokens=4096)
+
+
+def test_a_tokenizer_that_cannot_tell_the_answers_apart_is_refused() -> None:
+    from tokenizers import normalizers
+
+    tokenizer = byte_tokenizer()
+    tokenizer.add_tokens(["<context_for_action>", "<no_intervention/>"])
+    assert check_decision(tokenizer, "x").shared_text == "\n"  # whole answers as tokens are fine
+    plain = byte_tokenizer()
+    plain._tokenizer.normalizer = normalizers.Replace("context_for_action", "no_intervention/")
+    with pytest.raises(UserError, match="cannot tell"):
+        check_decision(plain, "x")
+
+
+def test_every_row_is_seen_once_an_epoch_in_the_same_order_for_the_same_seed() -> None:
+    lengths = [7, 3, 9, 1, 4, 4, 8, 2, 6, 5, 3]
+    sampler = LengthBuckets(lengths, batch_size=3, seed=5)
+    first, again = list(sampler), list(sampler)
+    sampler.set_epoch(1)
+    assert first == again and first != list(sampler)
+    assert sorted(index for batch in first for index in batch) == list(range(11)) and len(first) == len(sampler)
+
+
+def test_collator_gives_the_shared_part_once_and_labels_only_completions() -> None:
+    rows = token_rows(byte_tokenizer(), ROWS[:4], max_tokens=4096)
+    shared = common_prefix([row.prompt_ids for row in rows])
+    batch = Collator(pad_id=0, num_shared=shared)(rows)
+    for index, row in enumerate(rows):
+        kept = batch["input_ids"][index][batch["attention_mask"][index].bool()].tolist()
+        assert [*batch["prefix_ids"][0].tolist(), *kept] == [*row.prompt_ids, *row.completion_ids]
+        assert batch["labels"][index][batch["labels"][index] != -100].tolist() == list(row.completion_ids)
+        assert batch["labels"][index, batch["decision_index"][index]] == row.completion_ids[row.decision_index]
+
+
+def test_decision_weights_move_the_balance_and_keep_the_mean() -> None:
+    rows = token_rows(byte_tokenizer(), ROWS[:12] + ROWS[1::2][6:], max_tokens=4096)
+    silent, speak = decision_weights(rows, 0.25)
+    carried = [speak if row.speaks else silent for row in rows]
+    assert sum(carried) == pytest.approx(len(rows))
+    assert sum(weight for weight, row in zip(carried, rows) if row.speaks) == pytest.approx(len(rows) / 4)
+    assert decision_weights(rows, None) == (1.0, 1.0)
