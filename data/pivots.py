@@ -2,7 +2,7 @@
 
     python -m data.pivots decisions=runs/samples.parquet snapshots=… labels=[…] out=runs/pivots.parquet
 
-Value of a sample: silent -> V_silent; reminder -> V_remind of its matched candidate - cost; malformed or gated -> a penalty;
+Value of a sample: silent -> V_silent; reminder -> V_remind of its matched candidate - cost; malformed or gated -> as in the reward;
 matching nothing that was measured -> none. Pivot: variance > 0 and mean below a ceiling. Kept besides: snapshots where silence is
 right, until they are 30-50 % of the mix, or the policy forgets how to be quiet (design/calibration.md).
 """
@@ -40,8 +40,10 @@ class PivotConfig:
     """The pivots to write."""
     mean_ceiling: float = 0.95
     """Snapshots whose samples are worth this much in the mean have nothing left to learn."""
-    penalty: float = 0.5
-    """A malformed or gated answer is worth V_silent minus this."""
+    malformed: float = -1.0
+    """Value of an answer that cannot be read, the same as in the reward."""
+    gated: float = -0.5
+    """Value of a reminder that a gate refuses (no citation, too long), the same as in the reward."""
     min_share_silent: float = 0.3
     """Least share of snapshots where silence is right; filled up with quiet snapshots that are no pivots."""
     max_share_silent: float = 0.5
@@ -80,12 +82,14 @@ class Scored:
         return best is None or best <= 0
 
 
-def sample_value(sample: Row, labels: SnapshotLabels, penalty: float) -> float | None:
+def sample_value(sample: Row, labels: SnapshotLabels, config: PivotConfig) -> float | None:
     """The measured value of one sampled answer; None when nothing measured matches it."""
     assert labels.silence is not None
     silent = float(labels.silence["value"])
-    if sample["decision"] == "malformed" or (sample["decision"] == "gated" and sample["reason"] != "below_threshold"):
-        return silent - penalty
+    if sample["decision"] == "malformed":
+        return config.malformed
+    if sample["decision"] == "gated" and sample["reason"] != "below_threshold":
+        return config.gated
     if not sample["spoke"]:
         return silent if sample["decision"] in {"silent", "gated"} else None
     for row in labels.candidates:
@@ -173,7 +177,7 @@ def _scored(config: PivotConfig, samples: dict[str, list[Row]], groups: dict[str
         if labels is None:
             continue
         rows = samples[row["snapshot_id"]]
-        values = [value for sample in rows if (value := sample_value(sample, labels, config.penalty)) is not None]
+        values = [value for sample in rows if (value := sample_value(sample, labels, config)) is not None]
         if values:
             yield Scored(row, labels, tuple(values), rows[0]["model_hash"])
 
@@ -191,8 +195,10 @@ def main() -> int:
     scored, chosen = pick(config)
     real = sum(one.variance > 0 for one in chosen)
     quiet = sum(one.silence_is_right for one in chosen)
-    print(f"picked {len(chosen)} of {len(scored)} scored snapshots: {real} with differing samples, silence is right in {quiet} "
-          f"({quiet / len(chosen):.0%}) -> {config.out}")
+    print(
+        f"picked {len(chosen)} of {len(scored)} scored snapshots: {real} with differing samples, silence is right in {quiet} "
+        f"({quiet / len(chosen):.0%}) -> {config.out}"
+    )
     return 0
 
 

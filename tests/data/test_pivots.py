@@ -33,8 +33,8 @@ VALUES = [
     (SILENT, 0.5),
     (SPOKEN, 0.88),
     (sample("injected", "intervened", spoke=True), None),
-    (sample("malformed", "unparseable"), 0.0),
-    (sample("gated", "uncited", spoke=True), 0.0),
+    (sample("malformed", "unparseable"), -1.0),
+    (sample("gated", "uncited", spoke=True), -0.5),
     (sample("gated", "below_threshold"), 0.5),
     (sample("timeout", "deadline"), None),
 ]
@@ -42,7 +42,7 @@ VALUES = [
 
 @pytest.mark.parametrize(("answer", "value"), VALUES)
 def test_the_value_of_a_sample_is_the_measured_one(answer: dict[str, Any], value: float | None) -> None:
-    assert sample_value(answer, labels(), 0.5) == (pytest.approx(value) if value is not None else None)
+    assert sample_value(answer, labels(), PivotConfig()) == (pytest.approx(value) if value is not None else None)
 
 
 def scored(number: int, values: tuple[float, ...], diff: float) -> Scored:
