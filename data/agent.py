@@ -1,10 +1,11 @@
 """The decaying agent: it works through a task's script, states what it does and plans next, and loses facts as they grow old.
 
-    prob(lapse of fact f at a plan) = ceiling · (1 − exp(−age(f) / decay_acts)) · (interference if f was superseded) · (distraction)
+    prob(lapse of fact f at a plan) = ceiling · (1 − exp(−age(f) / decay_acts)) · (1 if f is held loosely else firm)
+                                      · (interference if f was superseded) · (distraction while distracted)
 
-A lapse shows in the stated plan one act before it happens. Every random draw is hashed from (seed, stream, act, fact, occasion), so two
-branches with one seed differ only by what a reminder changes (common random numbers). A reminder is read as text (data.reminders): ids
-mean nothing. The strengths' parameters stand in `STRENGTHS`.
+A lapse shows in the stated plan one act before it happens. Every random draw is hashed from (seed, stream, act, fact), so two branches
+with one seed differ only by what a reminder changes (common random numbers). A reminder is read as text (data.reminders): ids mean
+nothing. The strengths' parameters stand in `STRENGTHS`.
 """
 
 from copy import copy
@@ -24,11 +25,15 @@ class AgentParams:
     """How strong an agent is."""
 
     name: str
+    loose: float
+    """Facts held loosely, per six facts of the task (at least one task in two has one); which ones is drawn per run."""
     ceiling: float
-    """Chance to lapse on a very old fact."""
-    decay_acts: float
+    """Chance to lapse on a very old, loosely held fact."""
+    firm: float = 0.06
+    """Factor on the lapse of all other facts."""
+    decay_acts: float = 3.0
     """Age, in acts, at which 63 % of the ceiling is reached."""
-    interference: float = 1.4
+    interference: float = 1.3
     """Factor on the lapse of a fact that was superseded: the old value pushes in."""
     stale: float = 0.7
     """Share of lapses on a superseded fact that fall back to an old value."""
@@ -37,38 +42,39 @@ class AgentParams:
     obey: float
     """Chance to follow a reminder that states a lost fact."""
     retry: float
-    """Chance, after an unexpected error, to repeat the same command first."""
+    """Chance, after an unexpected error, to repeat the same command once."""
     rediagnose: float
     """Chance, after an unexpected error and no retry, to look the fact up again; else the act is given up."""
     review: float
-    """Chance, for each wrong result, to see and mend it when looking over the results at the end."""
-    recall_acts: int = 1
-    """A reminder about something already done wrong leads to mending it only this many acts later or sooner."""
+    """Chance, for each wrong or missing result, to see and mend it when looking over the results at the end."""
+    recall_acts: int = 2
+    """A reminder about something done wrong leads to mending it up to this many acts later."""
     redundant_cost: float
     """Chance that a reminder of something known costs an act of checking."""
     irrelevant_cost: float = 1.0
     """Chance that a reminder that states nothing of the task costs an act."""
     patience: int = 2
     """Sentences beside the helpful one that a reminder may hold before it costs like a needless one; each lowers obedience."""
-    distraction: float = 1.5
+    distraction: float = 2.0
     """Factor on lapses while distracted by a reminder that did not help."""
     distraction_acts: int = 3
-    slack: int = 3
+    slack: int = 4
     """Acts beyond the script before the agent runs out of budget."""
 
 
 STRENGTHS: dict[str, AgentParams] = {
-    params.name: params for params in (
-        AgentParams(name="weak", ceiling=0.60, decay_acts=9.0, obey=0.85, retry=0.45, rediagnose=0.6, review=0.25, redundant_cost=0.4),
-        AgentParams(name="medium", ceiling=0.40, decay_acts=10.0, obey=0.90, retry=0.30, rediagnose=0.75, review=0.35, redundant_cost=0.3),
-        AgentParams(name="strong", ceiling=0.25, decay_acts=12.0, obey=0.95, retry=0.15, rediagnose=0.9, review=0.5, redundant_cost=0.2),
+    params.name: params
+    for params in (
+        AgentParams(name="weak", loose=1.7, ceiling=0.95, obey=0.88, retry=0.4, rediagnose=0.3, review=0.15, redundant_cost=0.4),
+        AgentParams(name="medium", loose=1.4, ceiling=0.8, obey=0.92, retry=0.3, rediagnose=0.4, review=0.25, redundant_cost=0.3),
+        AgentParams(name="strong", loose=0.9, ceiling=0.6, obey=0.96, retry=0.2, rediagnose=0.5, review=0.4, redundant_cost=0.2),
     )
 }
 
 
 @dataclass(slots=True)
 class _Held:
-    """What the agent holds of one fact: its stage (-1: not met yet), when it last saw it, the wrong value it believes if it lost it."""
+    """What the agent holds of one fact: its stage (-1: not met yet), when it last saw it, the wrong value it believes once lost."""
 
     stage: int = -1
     seen: int = 0
@@ -82,8 +88,8 @@ class Planned:
     act: Act
     value: str | None = None
     vague: bool = False
-    retry_of: int = 0
-    """How often the same command has just failed."""
+    is_retry: bool = False
+    """The same command has just failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +110,24 @@ class DecayingAgent:
     seed: int
     num_done: int = 0
     held: dict[str, _Held] = field(default_factory=dict)
+    loose: frozenset[str] = frozenset()
     queue: tuple[Act, ...] = ()
     plan: Planned | None = None
     done_wrong: dict[str, tuple[Act, str, int]] = field(default_factory=dict)
     """Acts done with a wrong value: name -> (act, fact, when)."""
     distracted_until: int = 0
+    looking_up: str = ""
+    """Fact that the plan at hand is to find out again; empty when there is none."""
     turns_heard: tuple[str, ...] = ()
     _next: Planned | None = None
 
     def start(self) -> None:
         """Read the first message and form the first plan."""
         self.held = {key: _Held() for key in self.task.facts}
+        number = self.params.loose * len(self.task.facts) / 6
+        count = int(number) + (draw(self.task.task_id, self.seed, "loose") < number % 1)
+        order = sorted(self.task.facts, key=lambda key: draw(self.task.task_id, self.seed, "loose", key))
+        self.loose = frozenset(order[:count])
         for fact in self.task.facts.values():
             if fact.stages[0].source == "task":
                 self.held[fact.key] = _Held(stage=0)
@@ -151,6 +164,8 @@ class DecayingAgent:
         fact = self.task.facts.get(now.act.fact or "")
         is_wrong = fact is not None and now.value != self._right(fact)
         self._notice_shown(result.text)
+        if self.looking_up:
+            self._found_again()
         if result.is_error and not now.act.fails:
             self._after_error(now)
             return
@@ -180,11 +195,15 @@ class DecayingAgent:
         return {key: held.wrong for key, held in self.held.items() if held.wrong is not None}
 
     def depends(self) -> tuple[str, ...]:
-        """Facts that the next `HORIZON` acts depend on, or that something just done wrong would be mended by."""
+        """Facts that the next `HORIZON` acts depend on, or by which something just done wrong would be mended.
+
+        Not the fact that the agent is about to look up by itself.
+        """
         ahead = [self.plan.act] if self.plan else []
         ahead += self.queue[: HORIZON - len(ahead)]
-        keys = [act.fact for act in ahead if act.fact] + [fact for _, fact, when in self.done_wrong.values() if self._is_recent(when)]
-        return tuple(dict.fromkeys(keys))
+        keys = [act.fact for act in ahead if act.fact]
+        keys += [fact for _, fact, when in self.done_wrong.values() if self._is_recent(when)]
+        return tuple(key for key in dict.fromkeys(keys) if key != self.looking_up)
 
     def need(self) -> tuple[bool, Mechanism | None]:
         """The structural truth at this point and the mechanism it falls under."""
@@ -225,6 +244,7 @@ class DecayingAgent:
     def _prob_lapse(self, fact: Fact, held: _Held) -> float:
         age = self.num_done - held.seen
         prob = self.params.ceiling * (1.0 - exp(-age / self.params.decay_acts))
+        prob *= 1.0 if fact.key in self.loose else self.params.firm
         prob *= self.params.interference if self._old_values(fact, held) else 1.0
         return prob * (self.params.distraction if self.num_done < self.distracted_until else 1.0)
 
@@ -259,20 +279,23 @@ class DecayingAgent:
             self._next = Planned(following.act, self._value(following.act))
 
     def _after_error(self, now: Planned) -> None:
-        """Retry, look the fact up again, or give the act up."""
-        occasion = f"{now.retry_of}"
+        """Repeat the command once, look the fact up again, or give the act up."""
         self._push_back(self._next)
-        if now.retry_of < 2 and self._draw("retry", now.act, occasion) < self.params.retry:
-            self.plan = replace(now, retry_of=now.retry_of + 1)
-            return
-        source = self._source_act(now.act)
-        if self._draw("rediagnose", now.act, occasion) < self.params.rediagnose:
+        if not now.is_retry and self._draw("retry", now.act) < self.params.retry:
+            self.plan = replace(now, is_retry=True)
+        elif self._draw("rediagnose", now.act) < self.params.rediagnose:
             self._push_back(Planned(now.act))
-            self.plan = Planned(source)
-            if source.name == "look" and now.act.fact:
-                self.held[now.act.fact].wrong, self.held[now.act.fact].seen = None, self.num_done
-            return
-        self.plan = self._take()
+            self.plan = Planned(self._source_act(now.act))
+            self.looking_up = now.act.fact or ""
+        else:
+            self.plan = self._take()
+            if now.act.fact:
+                self.done_wrong[now.act.name] = (now.act, now.act.fact, self.num_done)
+
+    def _found_again(self) -> None:
+        """What was looked up is known again, also when it was the user who said it: the dialogue was read once more."""
+        self.held[self.looking_up].wrong, self.held[self.looking_up].seen = None, self.num_done
+        self.looking_up = ""
 
     def _source_act(self, act: Act) -> Act:
         """The act whose result shows the fact of `act`, to be done again; a look around when the fact came from the user."""
@@ -324,7 +347,7 @@ class DecayingAgent:
         self.held[fact.key] = _Held(stage=self.stage_of(fact), seen=self.num_done)
         if self.plan and self.plan.act.fact == fact.key:
             self.plan = Planned(self.plan.act, self._right(fact))
-        for name, (act, key, when) in list(self.done_wrong.items()):
+        for act, key, when in list(self.done_wrong.values()):
             if key == fact.key and self._is_recent(when):
                 self._push_back(self.plan)
                 self.plan = Planned(act, self._right(fact))
@@ -335,7 +358,8 @@ class DecayingAgent:
     # ------------------------------------------------------------------ words
 
     def _thought(self, now: Planned, then: Planned | None) -> str:
-        return phrasing.thought(self._phrase(now), self._phrase(then), self.task.wording, self.task.task_id, self.seed, self.num_done)
+        key = (self.task.task_id, self.seed, self.num_done)
+        return phrasing.thought(self._phrase(now), self._phrase(then), self.task.wording, *key)
 
     def _phrase(self, planned: Planned | None) -> str:
         if planned is None:

@@ -54,14 +54,14 @@ class Episode:
         first_new = len(self.events)
         if reminder is not None:
             self._append(kind="user", text=reminder, own_reminder=True)
-        before = self.environment.at
+        before = self.environment.at.digest
         move, result, turn = self.act(reminder)
         call_id = f"c{self.agent.num_done}"
         args = {"cmd": move.command}
         self._append(kind="thought", text=move.thought)
         self._append(kind="tool_call", call_id=call_id, tool=move.planned.act.tool, args=args)
         self._append(kind="tool_result", call_id=call_id, tool=move.planned.act.tool, text=result.text, is_error=result.is_error,
-                     changes_workspace=self.environment.at != before, is_probe=False)
+                     changes_workspace=self.environment.at.digest != before, is_probe=False)
         if turn is not None:
             self._append(kind="turn_end")
             self._append(kind="user", text=turn)
@@ -71,7 +71,7 @@ class Episode:
     def act(self, reminder: str | None = None) -> tuple[Move, ToolResult, str | None]:
         """`advance` without the record: the move, its real result, and the user turn that follows."""
         move = self.agent.decide(reminder)
-        result = self.environment.step(move.planned.act.tool, {"cmd": move.command})
+        result = self.environment.step(move.planned.act.tool, {"cmd": move.command}, move.planned.act.reads)
         self.agent.observe(result)
         return move, result, self.agent.hear_user(move.planned.act.name)
 
@@ -124,18 +124,22 @@ class Episode:
         self.events.append(Event(i=len(self.events), **values))
 
 
-def rebuild(ref: dict[str, Any], *, place: RealPlace | None = None) -> Episode:
-    """The episode behind a snapshot's `restore_ref` ({family, seed, agent{name, params}, step}), replayed to its step without reminders."""
+def start(ref: dict[str, Any], *, place: RealPlace | None = None) -> Episode:
+    """The episode behind a snapshot's `restore_ref` ({family, seed, agent{name, params}, step}), at its start."""
     try:
         params = dict(ref["agent"]["params"])
         agent_seed, num_acts = params.pop("agent_seed"), params.pop("num_acts")
         known = {field.name for field in fields(AgentParams)}
         agent = AgentParams(name=ref["agent"]["name"], **{key: value for key, value in params.items() if key in known})
-        episode = Episode(ref["family"], ref["seed"], agent, agent_seed, num_acts=num_acts, place=place)
-        step = ref["step"]
+        return Episode(ref["family"], ref["seed"], agent, agent_seed, num_acts=num_acts, place=place)
     except (KeyError, TypeError) as error:
-        raise UserError(f"restore_ref lacks {error}; replay the rollouts again with this version") from None
-    while episode.num_done < step and not episode.done:
+        raise UserError(f"restore_ref lacks {error}; run data.simulate and data.replay again with this version") from None
+
+
+def rebuild(ref: dict[str, Any], *, place: RealPlace | None = None) -> Episode:
+    """The episode behind a `restore_ref`, replayed to its step."""
+    episode = start(ref, place=place)
+    while episode.num_done < ref["step"] and not episode.done:
         episode.advance()
     return episode
 

@@ -6,11 +6,12 @@ reads the files that came out. docs/environments.md shows how to add a family.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from data.envs.filestate import FileState
+from data.envs.finished import Finished
 from data.phrasing import Kind
 
 Mechanism = Literal["requirement", "grounding", "failure_loop", "diagnosis", "progress"]
@@ -60,15 +61,16 @@ class Act:
     """How the act is announced then."""
     fails: bool = False
     """The command is known to fail the first time: this is how the agent learns the fact."""
-    changes: bool = True
-    """Whether a success changes the workspace."""
+    reads: tuple[str, ...] | None = None
+    """The only files (or folders, ending in `/`) that the command's result and changes depend on; None = all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Part of the final check: the command's output, stripped, must equal `expected`."""
+    """Part of the final check: what `found` reads from the finished files must equal `expected`."""
 
-    command: str
+    name: str
+    found: Callable[[Finished], str]
     expected: str
 
 
@@ -92,6 +94,9 @@ class Task:
     """A harmless act for a detour."""
     probes: tuple[Probe, ...]
     volatile: tuple[str, ...] = ()
+    """Paths kept but not compared between states (a path, or a folder ending in `/`)."""
+    lasting: tuple[str, ...] = ()
+    """Of these, folders whose files never change once written, named by their content: git's objects."""
     executable: tuple[str, ...] = ()
 
 

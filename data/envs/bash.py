@@ -1,10 +1,11 @@
-"""The environment of most families: commands run in a sandbox's bash, the check runs probes there too."""
+"""The environment of most families: commands run in a sandbox's bash; the check looks at the files that came out."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from data.envs.base import CheckResult, Environment, Task, ToolResult
-from data.envs.filestate import DIRECTORY, FILE, FileState, file_state, read_state, write_state
+from data.envs.base import CheckResult, Task, ToolResult
+from data.envs.filestate import DIRECTORY, FILE, FileEntry, FileState, file_entry, file_state, folders_of, read_state, write_state
+from data.envs.finished import Finished
 from data.sandbox import Sandbox
 
 MAX_RESULT_CHARS = 1_500
@@ -42,14 +43,16 @@ class BashEnvironment:
         """Read the folder."""
         return read_state(self.sandbox.root, self._task.volatile if self._task else ())
 
-    def restore(self, state: FileState) -> None:
-        """Make the folder equal `state`, whatever stands there."""
-        write_state(self.sandbox.root, state, read_state(self.sandbox.root))
+    def restore(self, state: FileState, *, present: FileState | None = None) -> None:
+        """Make the folder equal `state`. `present` is what stands there now, read from the folder when None."""
+        write_state(self.sandbox.root, state, present or read_state(self.sandbox.root))
 
-    def check(self) -> CheckResult:
-        """Run every probe on the files as they are."""
+    def check(self, state: FileState | None = None) -> CheckResult:
+        """Look at the files as they are (`state`, when the caller has just read or laid them)."""
         assert self._task is not None, "check before reset"
-        return run_probes(self.sandbox, self._task)
+        finished = Finished(state or self.snapshot(), self.sandbox)
+        failed = tuple(probe.name for probe in self._task.probes if probe.found(finished) != probe.expected)
+        return CheckResult(not failed, 1.0 - len(failed) / len(self._task.probes), failed)
 
     def close(self) -> None:
         self.sandbox.close()
@@ -57,23 +60,9 @@ class BashEnvironment:
 
 def initial_files(task: Task) -> FileState:
     """The files a task starts with, before its set-up."""
-    entries: dict[str, tuple[str, bool, bytes]] = {}
+    entries: dict[str, FileEntry] = {}
     for path, text in task.files.items():
-        for depth in range(1, len(parts := path.split("/"))):
-            entries["/".join(parts[:depth])] = (DIRECTORY, False, b"")
-        entries[path] = (FILE, path in task.executable, text.encode())
+        for folder in folders_of(path):
+            entries[folder] = file_entry(folder, DIRECTORY, False, b"")
+        entries[path] = file_entry(path, FILE, path in task.executable, text.encode())
     return file_state(entries)
-
-
-def run_probes(sandbox: Sandbox, task: Task) -> CheckResult:
-    """All probes in one command line, outputs told apart by a separator no file holds."""
-    command = "\n".join(f"printf '%s\\x1f' \"$({probe.command})\"" for probe in task.probes)
-    found = sandbox.run(f"exec 2>&1\n{command}").text.split("\x1f")
-    failed = tuple(probe.command for probe, text in zip(task.probes, found) if text.strip() != probe.expected)
-    failed += tuple(probe.command for probe in task.probes[len(found):])
-    return CheckResult(not failed, 1.0 - len(failed) / len(task.probes), failed)
-
-
-def _is_environment(environment: BashEnvironment) -> Environment:
-    """Checked by the type checker only."""
-    return environment

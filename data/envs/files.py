@@ -8,6 +8,7 @@ NAME = "files"
 SUBJECTS = ("summary", "ranking", "audit", "overview", "index", "digest", "catalogue", "roster", "bulletin", "extract", "register",
             "schedule", "inventory", "survey", "listing", "memo")
 REGIONS = ("north", "south", "east", "west", "coast", "hills")
+DATA = ("data/",)
 ITEMS = ("bolt", "cable", "drill", "epoxy", "file", "glove", "hinge", "jack")
 
 SEPARATOR = kind("separator", "write written with separator", {"commas": ",", "semicolons": ";", "pipes": "|", "colons": ":"})
@@ -44,10 +45,11 @@ def offer(seed: int, num_acts: int) -> Offer:
     return Offer(
         title="Prepare the sales pack from data/.", files=files, executable=("bin/pack", "bin/load"),
         deliverables=_deliverables(regions, rows), discoveries=_discoveries(regions, culprit, good, bad, book),
-        first=Act("first", "ls data", goal="list the inputs", changes=False),
-        look=Act("look", "ls data", goal="look around again", changes=False),
-        review=Act("review", "ls -R . | wc -l", goal="look over the results", changes=False),
-        finish=Act("finish", "echo done > DONE", goal="mark the pack as done"), finish_probe=Probe("cat DONE", "done"))
+        first=Act("first", "ls data", goal="list the inputs", reads=DATA),
+        look=Act("look", "ls data", goal="look around again", reads=DATA),
+        review=Act("review", "ls data bin | wc -l", goal="look over the results", reads=("data/", "bin/")),
+        finish=Act("finish", "echo done > DONE", goal="mark the pack as done", reads=()),
+        finish_probe=Probe("done", lambda end: end.text("DONE"), "done"))
 
 
 def _rows(seed: int, region: str) -> list[str]:
@@ -67,43 +69,48 @@ def _deliverables(regions: list[str], rows: dict[str, list[str]]) -> list[Delive
 
 def _separated(subject: str, region: str, rows: list[str]) -> Deliverable:
     return Deliverable(subject, SEPARATOR, f"tr ',' '<V>' < data/{region}.csv > {subject}.txt",
-                       lambda code: Probe(f"head -n 1 {subject}.txt", rows[0].replace(",", code)))
+                       lambda code: Probe(subject, lambda end: end.first_line(f"{subject}.txt"), rows[0].replace(",", code)), DATA)
 
 
 def _placed(subject: str, region: str, rows: list[str]) -> Deliverable:
     return Deliverable(subject, FOLDER, f"mkdir -p <V> && cut -d, -f1 data/{region}.csv > <V>/{subject}.txt",
-                       lambda code: Probe(f"head -n 1 {code}/{subject}.txt", rows[0].split(",")[0]))
+                       lambda code: Probe(subject, lambda end: end.first_line(f"{code}/{subject}.txt"), rows[0].split(",")[0]), DATA)
 
 
 def _sorted(subject: str, region: str, rows: list[str]) -> Deliverable:
     keys = {"1,1": lambda row: row.split(",")[0], "2,2n": lambda row: int(row.split(",")[1]), "3,3n": lambda row: int(row.split(",")[2])}
     return Deliverable(subject, ORDER, f"sort -u -t, -k<V> data/{region}.csv > {subject}.txt",
-                       lambda code: Probe(f"tr '\\n' ' ' < {subject}.txt", " ".join(sorted(set(rows), key=keys[code]))))
+                       lambda code: Probe(subject, lambda end: end.text(f"{subject}.txt"), "\n".join(sorted(set(rows), key=keys[code]))),
+                       DATA)
 
 
 def _rounded(subject: str, region: str, rows: list[str]) -> Deliverable:
     price = int(rows[0].split(",")[2])
     return Deliverable(subject, ROUNDING, f"awk -F, '{{print int($3/<V>)*<V>}}' data/{region}.csv > {subject}.txt",
-                       lambda code: Probe(f"head -n 1 {subject}.txt", str(price // int(code) * int(code))))
+                       lambda code: Probe(subject, lambda end: end.first_line(f"{subject}.txt"), str(price // int(code) * int(code))), DATA)
 
 
 def _discoveries(regions: list[str], culprit: str, good: str, bad: str, book: str) -> list[Discovery]:
     reads = tuple(Deliverable(f"ledger {part}", SOURCE, f"cat books/<V>.txt > ledger_{part}.txt",
-                              lambda code, part=part: Probe(f"cat ledger_{part}.txt", "opening 100")) for part in ("copy", "total"))
-    packs = tuple(Deliverable(f"{part} pack", MODE, f"bin/pack <V> {part}", lambda code, part=part: Probe(f"cat packed_{part}", code))
+                              lambda code, part=part: Probe("ledger", lambda end: end.text(f"ledger_{part}.txt"), "opening 100"), ("books/",))
+                  for part in ("copy", "total"))
+    packs = tuple(Deliverable(f"{part} pack", MODE, f"bin/pack <V> {part}",
+                              lambda code, part=part: Probe("pack", lambda end: end.text(f"packed_{part}"), code), ("bin/",))
                   for part in ("first", "second"))
     cleans = (Deliverable("doubled row", CULPRIT, "sort -u data/<V>.csv > clean_<V>.csv",
-                          lambda code: Probe(f"wc -l < clean_{code}.csv", "4")),)
+                          lambda code: Probe("doubled", lambda end: str(len(end.text(f"clean_{code}.csv").split())), "4"), DATA),)
     loads = tuple(Deliverable("batch next in line", BATCH, "bin/load <V>",
-                              lambda code: Probe(f"grep -x {code} loaded.txt", code)) for _ in range(3))
+                              lambda code: Probe("batch", lambda end: str(code in end.text("loaded.txt").split()), "True"),
+                              ("bin/", "loaded.txt", "order.txt")) for _ in range(3))
     return [
-        Discovery("grounding", "ledger", SOURCE, Act("read notes", "cat notes.txt", goal="read the notes", changes=False),
+        Discovery("grounding", "ledger", SOURCE, Act("read notes", "cat notes.txt", goal="read the notes", reads=("notes.txt",)),
                   ((book, f"The ledger is taken from source {book}."),), reads),
-        Discovery("failure_loop", "pack", MODE, Act("try pack", f"bin/pack {bad} trial", goal=f"pack a trial in mode {bad}", fails=True),
+        Discovery("failure_loop", "pack", MODE, Act("try pack", f"bin/pack {bad} trial", goal=f"pack a trial in mode {bad}", fails=True,
+                                                       reads=("bin/",)),
                   ((good, f"pack: mode {bad} failed here; pack in mode {good}"),), packs, rivals=(bad,)),
         Discovery("diagnosis", "doubled row", CULPRIT,
                   Act("find doubled", "cd data && for f in *.csv; do [ $(sort $f | uniq -d | wc -l) = 0 ] || "
-                      "echo doubled row found in ${f%.csv}; done", goal="find out where a row is doubled", changes=False),
+                      "echo doubled row found in ${f%.csv}; done", goal="find out where a row is doubled", reads=DATA),
                   ((culprit, f"doubled row found in {culprit}"),), cleans, rivals=tuple(regions)),
         Discovery("progress", "batch", BATCH, None,
                   tuple((region, f"The batch to load first: {region}." if place == 0 else f"batch to load next: {region}")

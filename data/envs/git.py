@@ -17,12 +17,14 @@ ROUTE = kind("route", "sync synced via route", ("rebase", "squash", "merge", "pa
 FAULT = kind("fault", "mend mended in module", MODULES[:8])
 QUEUE = kind("queue", "ship shipped with module", MODULES[8:])
 
+START = ".git/refs/tags/v0"
+MAIN = (".git/HEAD", ".git/refs/heads/main", "src/", "hooks/")
 HOOK = """#!/bin/bash
 case "$(cat "$1")" in sync*) grep -q "via {good}" "$1" || {{ echo "hook: sync via {bad} failed; sync via {good}" >&2; exit 1; }};; esac
 """
 SHIP = """#!/bin/bash
 git rev-parse -q --verify "refs/tags/shipped-$1" > /dev/null && {{ echo "ship: module $1 is out already" >&2; exit 4; }}
-git tag "shipped-$1"
+git tag "shipped-$1" v0
 for name in {order}; do [ -e ".git/refs/tags/shipped-$name" ] || {{ echo "out; release to ship next: $name"; exit; }}; done
 """
 
@@ -38,57 +40,67 @@ def offer(seed: int, num_acts: int) -> Offer:
               "bin/ship": SHIP.format(order=" ".join(order))}
     return Offer(
         title="Prepare the release in this repository.", files=files, executable=("bin/ship", "hooks/commit-msg"),
-        setup=f"git init -q --template= && git config core.hooksPath hooks && git add -A && git commit -qm start && git branch {base}",
-        volatile=(".git/index", ".git/COMMIT_EDITMSG", ".git/logs/*"),
-        deliverables=_deliverables(), discoveries=_discoveries(fault, base, good, bad, order),
-        first=Act("first", "git branch --list", goal="list the branches", changes=False),
-        look=Act("look", "git tag | wc -l", goal="look around again", changes=False),
-        review=Act("review", "git log --oneline | wc -l", goal="look over the results", changes=False),
-        finish=Act("finish", "git tag -f released", goal="mark the release as done"), finish_probe=Probe("git tag -l released", "released"))
-
-
-def _deliverables() -> list[Deliverable]:
-    return [(_staged, _labelled, _branched, _credited)[place % 4](name) for place, name in enumerate(MODULES)]
+        setup="git init -q --template= && git config core.hooksPath hooks && git add -A && git commit -qm start && git tag v0 "
+              f"&& git branch {base}",
+        volatile=(".git/index", ".git/COMMIT_EDITMSG", ".git/NOTES_EDITMSG", ".git/logs/", ".git/objects/"),
+        lasting=(".git/objects/",),
+        deliverables=[(_staged, _labelled, _branched, _credited)[place % 4](name) for place, name in enumerate(MODULES)],
+        discoveries=_discoveries(fault, base, good, bad, order),
+        first=Act("first", "git branch --list", goal="list the branches", reads=(".git/HEAD", ".git/refs/heads/")),
+        look=Act("look", "ls src | wc -l", goal="look around again", reads=("src/",)),
+        review=Act("review", "git log --oneline main | wc -l", goal="look over the results", reads=MAIN),
+        finish=Act("finish", "git tag -f released v0", goal="mark the release as done", reads=(START,)),
+        finish_probe=Probe("done", lambda end: str(end.git_ref("tags/released") != ""), "True"))
 
 
 def _staged(name: str) -> Deliverable:
-    return Deliverable(name, STAGE, f"git tag -f {name}-<V>", lambda code: Probe(f"git tag -l {name}-{code}", f"{name}-{code}"))
+    return Deliverable(name, STAGE, f"git tag -f {name}-<V> v0",
+                       lambda code: Probe(name, lambda end: str(end.git_ref(f"tags/{name}-{code}") != ""), "True"), (START,))
 
 
 def _labelled(name: str) -> Deliverable:
-    return Deliverable(name, LABEL, f'git commit -q --allow-empty -m "<V>: {name}"',
-                       lambda code: Probe(f"git log -1 --format=%s --grep ': {name}$'", f"{code}: {name}"))
+    return Deliverable(name, LABEL, f"git notes --ref {name} add -f -m <V> v0",
+                       lambda code: Probe(name, lambda end: end.git_tree_blob(end.git_ref(f"notes/{name}")), code),
+                       (START, f".git/refs/notes/{name}"))
 
 
 def _branched(name: str) -> Deliverable:
-    return Deliverable(name, SPACE, f"git branch -f <V>/{name}",
-                       lambda code: Probe(f"git branch --list {code}/{name} --format '%(refname:short)'", f"{code}/{name}"))
+    return Deliverable(name, SPACE, f"git branch -f <V>/{name} v0",
+                       lambda code: Probe(name, lambda end: str(end.git_ref(f"heads/{code}/{name}") != ""), "True"), (START,))
 
 
 def _credited(name: str) -> Deliverable:
-    return Deliverable(name, CREDIT, f'git commit -q --allow-empty --author "<V> <<V>@example.org>" -m "credit {name}"',
-                       lambda code: Probe(f"git log -1 --format=%an --grep 'credit {name}$'", code))
+    tag = f"{name}-owner"
+    return Deliverable(name, CREDIT, f"git tag -f -m <V> {tag} v0",
+                       lambda code: Probe(name, lambda end: end.git_object(end.git_ref(f"tags/{tag}")).rpartition("\n\n")[2].strip(), code),
+                       (START, f".git/refs/tags/{tag}"))
 
 
 def _discoveries(fault: str, base: str, good: str, bad: str, order: list[str]) -> list[Discovery]:
+    bases = tuple(f".git/refs/heads/{word}" for word in BASE.words)
+    shipped = tuple(f".git/refs/tags/shipped-{name}" for name in QUEUE.words)
     cuts = tuple(Deliverable(f"{part} release", BASE, f"git tag -f {part}-cut <V>",
-                             lambda code, part=part: Probe(f"git tag -l {part}-cut", f"{part}-cut")) for part in ("test", "final"))
+                             lambda code, part=part: Probe("cut", lambda end: str(end.git_ref(f"tags/{part}-cut") != ""), "True"),
+                             (*bases, f".git/refs/tags/{part}-cut")) for part in ("test", "final"))
     syncs = tuple(Deliverable(f"{part} sync", ROUTE, f'git commit -q --allow-empty -m "sync {part} via <V>"',
-                              lambda code, part=part: Probe(f"git log -1 --format=%s --grep 'sync {part}'", f"sync {part} via {code}"))
+                              lambda code, part=part: Probe(
+                                  "sync", lambda end: str(f"sync {part} via {code}" in end.git_subjects("heads/main")), "True"), MAIN)
                   for part in ("early", "late"))
     mends = (Deliverable("fault", FAULT, 'sed -i s/BROKEN/fine/ src/<V>.txt && git commit -qam "mend <V>"',
-                         lambda code: Probe(f"cat src/{code}.txt", "fine")),)
+                         lambda code: Probe("fault", lambda end: end.text(f"src/{code}.txt"), "fine"), MAIN),)
     ships = tuple(Deliverable("release next in line", QUEUE, "bin/ship <V>",
-                              lambda code: Probe(f"git tag -l shipped-{code}", f"shipped-{code}")) for _ in range(3))
+                              lambda code: Probe("ship", lambda end: str(end.git_ref(f"tags/shipped-{code}") != ""), "True"),
+                              ("bin/", START, *shipped)) for _ in range(3))
     return [
-        Discovery("grounding", "release", BASE, Act("read notes", "cat RELEASING", goal="read the release notes", changes=False),
+        Discovery("grounding", "release", BASE, Act("read notes", "cat RELEASING", goal="read the release notes", reads=("RELEASING",)),
                   ((base, f"A release is cut from base {base}."),), cuts),
         Discovery("failure_loop", "sync", ROUTE,
-                  Act("try sync", f'git commit -q --allow-empty -m "sync trial via {bad}"', goal=f"try a sync via {bad}", fails=True),
+                  Act("try sync", f'git commit -q --allow-empty -m "sync trial via {bad}"', goal=f"try a sync via {bad}", fails=True,
+                      reads=MAIN),
                   ((good, f"hook: sync via {bad} failed; sync via {good}"),), syncs, rivals=(bad,)),
         Discovery("diagnosis", "fault", FAULT,
                   Act("find fault", "cd src && for f in $(grep -l BROKEN *); do echo the fault is in ${f%.txt}; done",
-                      goal="find out where the fault is", changes=False),
+                      goal="find out where the fault is", reads=("src/",)),
                   ((fault, f"the fault is in {fault}"),), mends),
         Discovery("progress", "release", QUEUE, None,
                   tuple((name, f"The release to ship first: {name}." if place == 0 else f"release to ship next: {name}")

@@ -13,7 +13,7 @@ from data.envs.base import Act, Fact, Mechanism, Probe, Stage, Task, draw
 from data.phrasing import Kind, WordingSet, wording_of
 
 Item = TypeVar("Item")
-ACTS_PER_RULE = 5
+ACTS_PER_RULE = 6
 ACTS_PER_DISCOVERY = 8
 PROB_CHANGE = 0.6
 """Chance that the user's turn in mid-dialogue supersedes a rule rather than adds one."""
@@ -27,6 +27,7 @@ class Deliverable:
     kind: Kind
     command: str
     probe: Callable[[str], Probe]
+    reads: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Offer:
     finish_probe: Probe
     setup: str = ""
     volatile: tuple[str, ...] = ()
+    lasting: tuple[str, ...] = ()
     executable: tuple[str, ...] = ()
 
 
@@ -165,7 +167,7 @@ def _finished(made: _Composer, task_id: str, offer: Offer) -> Task:
     return Task(
         task_id=task_id, family=made.family, seed=made.seed, wording=made.wording, text=f"{offer.title} {rules}", files=offer.files,
         setup=offer.setup, facts=facts, acts=acts, turns={turn_after: made.turn}, look=offer.look,
-        probes=(*made.probes, offer.finish_probe), volatile=offer.volatile, executable=offer.executable)
+        probes=(*made.probes, offer.finish_probe), volatile=offer.volatile, lasting=offer.lasting, executable=offer.executable)
 
 
 def _place_turn(body: list[Act], subject: str, fraction: float) -> str:
@@ -178,7 +180,7 @@ def _place_turn(body: list[Act], subject: str, fraction: float) -> str:
 
 
 def _act(name: str, item: Deliverable, fact: str | None, awaits: str = "") -> Act:
-    return Act(name, item.command, subject=item.subject, kind=item.kind, fact=fact, awaits=awaits,
+    return Act(name, item.command, subject=item.subject, kind=item.kind, fact=fact, awaits=awaits, reads=item.reads,
                vague=f"go on with the {item.subject}")
 
 

@@ -1,0 +1,225 @@
+"""Measured labels: from each chosen snapshot K branches in silence and K with each candidate reminder, to the end, really checked.
+
+    python -m data.label snapshots=runs/snapshots.parquet out=runs/labels.parquet
+
+Value, cost and verdict: design/calibration.md. Snapshots without `restore_ref` (imported rollouts) get hindsight labels, marked so.
+A stopped run goes on where it stood; the file is the same on any number of cores.
+"""
+
+import json
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from data.branches import Candidate, Measured, candidates_for, continuation_seeds, measure, run_branches, verdict_of
+from data.envs.base import draw
+from data.episode import Episode, process_place, start
+from data.labels import write_labels
+from data.parallel import ordered_map
+from data.progress import track
+from data.snapshots import read_snapshots, to_policy_snapshot
+from data.tables import Row
+from pmem.canonical import canonical_json, content_id
+from pmem.config import parse_stage
+from pmem.errors import UserError, exit_code
+from pmem.rollout import Event
+from pmem.trajectory import digest, fingerprint, stated_thought
+
+DEFAULT = Path("configs/label.yaml")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelConfig:
+    """Settings of the labelling stage."""
+
+    snapshots: Path = Path("runs/snapshots.parquet")
+    """Snapshots file of `data.replay`."""
+    out: Path = Path("runs/labels.parquet")
+    """The labels file to write."""
+    num_branches: int = 8
+    """K: pairs of branches a candidate."""
+    max_candidates: int = 2
+    """Candidate reminders a snapshot, decoys included."""
+    per_episode: dict[str, int] = field(
+        default_factory=lambda: {"train": 8, "dev": 6, "fit": 5, "certify": 5, "test": 5, "heldout": 3})
+    """Snapshots measured an episode, by split; a split that is missing gets none."""
+    need_share: dict[str, float] = field(default_factory=lambda: {"train": 0.4})
+    """In these splits, the share of an episode's snapshots taken from those where memory is structurally needed, while there are any.
+    Elsewhere snapshots are drawn evenly, so that the base rate of need is the natural one."""
+    seed_set: int = 0
+    """Which set of continuation seeds; another one measures label noise."""
+    num_workers: int = 0
+    """Processes; 0 = one a core."""
+
+    def __post_init__(self) -> None:
+        if self.num_branches < 2 or self.max_candidates < 1:
+            raise UserError("label: num_branches must be at least 2 and max_candidates at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """All chosen snapshots of one rollout."""
+
+    rows: tuple[Row, ...]
+
+    def key(self, config: LabelConfig) -> str:
+        """What its labels depend on."""
+        settings = [config.num_branches, config.max_candidates, config.seed_set]
+        return content_id([settings, [row["snapshot_id"] for row in self.rows]])
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """Label rows of a unit, and what they cost."""
+
+    key: str
+    rows: tuple[Row, ...]
+    num_steps: int
+    num_real: int
+
+
+def choose_rows(rows: list[Row], config: LabelConfig) -> list[Row]:
+    """The snapshots of one rollout that are measured, by hash; those that need memory are preferred where `need_share` says so."""
+    count = config.per_episode.get(rows[0]["split"], 0)
+    order = sorted(rows, key=lambda row: draw("choose", row["snapshot_id"]))
+    num_needed = round(count * config.need_share.get(rows[0]["split"], 0.0))
+    needed = [row for row in order if row["mechanism"]][:num_needed]
+    return [*needed, *(row for row in order if row not in needed)][:count]
+
+
+def label_unit(unit: Unit, config: LabelConfig) -> Labelled:
+    """Replay the rollout once and branch at each chosen snapshot."""
+    rows = sorted(unit.rows, key=lambda row: row["step"])
+    episode = start(json.loads(rows[0]["restore_ref"]), place=process_place())
+    seeds = continuation_seeds(config.seed_set, config.num_branches)
+    made: list[Row] = []
+    for row in rows:
+        while episode.num_done < row["step"] and not episode.done:
+            episode.advance()
+        made += _label_rows(row, episode, seeds, config)
+    memory = episode.environment.memory
+    return Labelled(unit.key(config), tuple(made), memory.num_steps, memory.num_real)
+
+
+def diverged(row: Row, events: Iterable[Event]) -> bool:
+    """Whether the replayed prefix differs from what the snapshot's window holds: calls, results or thoughts."""
+    steps: list[tuple[str, str, str | None]] = []
+    thoughts: list[str] = []
+    for event in events:
+        if event.kind == "thought":
+            thoughts.append(event.text or "")
+        elif event.kind == "tool_call":
+            call = fingerprint(event.tool or "", event.args)
+        elif event.kind == "tool_result":
+            steps.append((call, digest(event.text or "", is_error=bool(event.is_error)), stated_thought(thoughts)))
+            thoughts = []
+    window = [(step["fingerprint"], step["digest"], step["thought"]) for step in row["window"]]
+    return len(steps) != row["step"] or steps[-len(window):] != window
+
+
+def _label_rows(row: Row, episode: Episode, seeds: list[int], config: LabelConfig) -> Iterator[Row]:
+    common = {
+        "snapshot_id": row["snapshot_id"], "label_kind": "counterfactual", "cited_ids": [], "need_true": episode.agent.need()[0],
+        "seed_set": config.seed_set, "continuation": "never", "agent": episode.agent.params.name, "divergence": False, "cost": 0.0,
+    }
+    if diverged(row, episode.events):
+        yield {**common, "verdict": "unknown", "divergence": True}
+        return
+    candidates = [] if episode.done else candidates_for(episode, to_policy_snapshot(row).bank, config.max_candidates)
+    outcomes = run_branches(episode, candidates, seeds)
+    measured = {candidate.candidate_id: measure(outcomes[candidate.candidate_id], outcomes[None]) for candidate in candidates}
+    verdict = verdict_of(measured, {candidate.candidate_id: candidate.cost for candidate in candidates})
+    yield {**common, "verdict": verdict, **_figures(measure(outcomes[None], None))}
+    for candidate in candidates:
+        yield {**common, "verdict": verdict, **_figures(measured[candidate.candidate_id]), **_said(candidate)}
+
+
+def _figures(measured: Measured) -> dict[str, Any]:
+    figures = asdict(measured)
+    figures.pop("all_equal")
+    return figures
+
+
+def _said(candidate: Candidate) -> dict[str, Any]:
+    return {"candidate_id": candidate.candidate_id, "reminder_text": candidate.text, "cited_ids": list(candidate.cited_ids),
+            "cost": round(candidate.cost, 6)}
+
+
+def units_of(config: LabelConfig) -> tuple[list[Unit], list[Row]]:
+    """The units to measure, and the chosen snapshots that cannot be rebuilt (imported ones)."""
+    by_rollout: dict[str, list[Row]] = defaultdict(list)
+    imported: list[Row] = []
+    for row in read_snapshots(config.snapshots):
+        if row["restore_ref"] is None:
+            imported.append(row)
+        else:
+            by_rollout[row["rollout_id"]].append(row)
+    chosen = [choose_rows(rows, config) for _, rows in sorted(by_rollout.items())]
+    return [Unit(tuple(rows)) for rows in chosen if rows], imported
+
+
+def label(config: LabelConfig) -> tuple[list[Row], list[Labelled]]:
+    """Run the stage; returns the rows and what each unit cost. Raises UserError when there is nothing to label."""
+    units, imported = units_of(config)
+    if not units and not imported:
+        raise UserError(f"{config.snapshots}: no snapshot of the splits {', '.join(config.per_episode)}; replay more rollouts")
+    journal = config.out.with_name(f"{config.out.name}.partial")
+    done = _read_journal(journal)
+    todo = [unit for unit in units if unit.key(config) not in done]
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    with open(journal, "a", encoding="utf-8") as stream:
+        work = ordered_map(partial(label_unit, config=config), todo, config.num_workers)
+        for labelled in track(work, "labelling", total=len(todo), unit="episodes"):
+            done[labelled.key] = labelled
+            stream.write(canonical_json(asdict(labelled)) + "\n")
+            stream.flush()
+    finished = [done[unit.key(config)] for unit in units]
+    rows = [row for labelled in finished for row in labelled.rows] + _hindsight(imported)
+    write_labels(config.out, rows)
+    journal.unlink()
+    return rows, finished
+
+
+def _hindsight(rows: list[Row]) -> list[Row]:
+    """Labels of imported snapshots, by rules that look at what came after."""
+    if not rows:
+        return []
+    from data.hindsight import hindsight_labels
+
+    return list(hindsight_labels(rows))
+
+
+def _read_journal(path: Path) -> dict[str, Labelled]:
+    """Units that an earlier, stopped run finished; a last line that was cut off is ignored."""
+    done: dict[str, Labelled] = {}
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                values = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            done[values["key"]] = Labelled(values["key"], tuple(values["rows"]), values["num_steps"], values["num_real"])
+    return done
+
+
+def main() -> int:
+    """Entry point of `python -m data.label`."""
+    config = parse_stage(LabelConfig, __doc__, DEFAULT)
+    began = time.perf_counter()
+    rows, units = label(config)
+    silent = [row for row in rows if row.get("candidate_id") is None and row["label_kind"] == "counterfactual"]
+    verdicts = Counter(row["verdict"] for row in silent)
+    steps, real = sum(unit.num_steps for unit in units), sum(unit.num_real for unit in units)
+    print(f"labelled {len(silent)} snapshots ({', '.join(f'{name} {count}' for name, count in sorted(verdicts.items()))}, "
+          f"structurally needed {sum(bool(row['need_true']) for row in silent)}, diverged {sum(row['divergence'] for row in silent)}) "
+          f"in {time.perf_counter() - began:.0f} s; {steps} steps of branches, {real} really executed -> {config.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))
