@@ -8,33 +8,41 @@ import pyarrow as pa
 from data.tables import Row, read_rows, with_format, write_rows
 
 MESSAGES_TYPE = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
-CANDIDATE_TYPE = pa.struct([
-    ("candidate_id", pa.string()),
-    ("text", pa.string()),
-    ("cited_ids", pa.list_(pa.string())),
-    ("value", pa.float64()),
-    ("std_error", pa.float64()),
-])
-SFT_SCHEMA = with_format("pmem.sft/1", [
-    pa.field("row_id", pa.string(), nullable=False),
-    pa.field("snapshot_id", pa.string(), nullable=False),
-    pa.field("split", pa.string(), nullable=False),
-    pa.field("prompt_messages", MESSAGES_TYPE, nullable=False),
-    pa.field("completion", pa.string(), nullable=False),
-    pa.field("decision", pa.string(), nullable=False),
-    pa.field("weight", pa.float64(), nullable=False),
-])
-PIVOT_SCHEMA = with_format("pmem.pivot/1", [
-    pa.field("snapshot_id", pa.string(), nullable=False),
-    pa.field("split", pa.string(), nullable=False),
-    pa.field("prompt_messages", MESSAGES_TYPE, nullable=False),
-    pa.field("value_silent", pa.float64(), nullable=False),
-    pa.field("std_error_silent", pa.float64()),
-    pa.field("candidates", pa.list_(CANDIDATE_TYPE), nullable=False),
-    pa.field("pivot_mean", pa.float64(), nullable=False),
-    pa.field("pivot_var", pa.float64(), nullable=False),
-    pa.field("policy_hash", pa.string()),
-])
+CANDIDATE_TYPE = pa.struct(
+    [
+        ("candidate_id", pa.string()),
+        ("text", pa.string()),
+        ("cited_ids", pa.list_(pa.string())),
+        ("value", pa.float64()),
+        ("std_error", pa.float64()),
+    ]
+)
+SFT_SCHEMA = with_format(
+    "pmem.sft/1",
+    [
+        pa.field("row_id", pa.string(), nullable=False),
+        pa.field("snapshot_id", pa.string(), nullable=False),
+        pa.field("split", pa.string(), nullable=False),
+        pa.field("prompt_messages", MESSAGES_TYPE, nullable=False),
+        pa.field("completion", pa.string(), nullable=False),
+        pa.field("decision", pa.string(), nullable=False),
+        pa.field("weight", pa.float64(), nullable=False),
+    ],
+)
+PIVOT_SCHEMA = with_format(
+    "pmem.pivot/1",
+    [
+        pa.field("snapshot_id", pa.string(), nullable=False),
+        pa.field("split", pa.string(), nullable=False),
+        pa.field("prompt_messages", MESSAGES_TYPE, nullable=False),
+        pa.field("value_silent", pa.float64(), nullable=False),
+        pa.field("std_error_silent", pa.float64()),
+        pa.field("candidates", pa.list_(CANDIDATE_TYPE), nullable=False),
+        pa.field("pivot_mean", pa.float64(), nullable=False),
+        pa.field("pivot_var", pa.float64(), nullable=False),
+        pa.field("policy_hash", pa.string()),
+    ],
+)
 SILENCE, REMINDER = "silence", "reminder"
 """The two values of the `decision` column."""
 
