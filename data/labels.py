@@ -15,26 +15,29 @@ FORMAT = "pmem.label/1"
 LABEL_KINDS = ("counterfactual", "hindsight", "teacher", "human")
 VERDICTS = ("need", "not_needed", "unknown")
 
-LABEL_SCHEMA = with_format(FORMAT, [
-    pa.field("snapshot_id", pa.string(), nullable=False),
-    pa.field("label_kind", pa.string(), nullable=False),
-    pa.field("candidate_id", pa.string()),
-    pa.field("reminder_text", pa.string()),
-    pa.field("cited_ids", pa.list_(pa.string()), nullable=False),
-    pa.field("num_branches", pa.int64()),
-    pa.field("num_success", pa.int64()),
-    pa.field("value", pa.float64()),
-    pa.field("std_error", pa.float64()),
-    pa.field("paired_diff", pa.float64()),
-    pa.field("paired_std_error", pa.float64()),
-    pa.field("cost", pa.float64()),
-    pa.field("verdict", pa.string(), nullable=False),
-    pa.field("need_true", pa.bool_()),
-    pa.field("seed_set", pa.int64()),
-    pa.field("continuation", pa.string()),
-    pa.field("agent", pa.string()),
-    pa.field("divergence", pa.bool_()),
-])
+LABEL_SCHEMA = with_format(
+    FORMAT,
+    [
+        pa.field("snapshot_id", pa.string(), nullable=False),
+        pa.field("label_kind", pa.string(), nullable=False),
+        pa.field("candidate_id", pa.string()),
+        pa.field("reminder_text", pa.string()),
+        pa.field("cited_ids", pa.list_(pa.string()), nullable=False),
+        pa.field("num_branches", pa.int64()),
+        pa.field("num_success", pa.int64()),
+        pa.field("value", pa.float64()),
+        pa.field("std_error", pa.float64()),
+        pa.field("paired_diff", pa.float64()),
+        pa.field("paired_std_error", pa.float64()),
+        pa.field("cost", pa.float64()),
+        pa.field("verdict", pa.string(), nullable=False),
+        pa.field("need_true", pa.bool_()),
+        pa.field("seed_set", pa.int64()),
+        pa.field("continuation", pa.string()),
+        pa.field("agent", pa.string()),
+        pa.field("divergence", pa.bool_()),
+    ],
+)
 
 
 @dataclass(frozen=True, slots=True)
