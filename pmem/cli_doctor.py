@@ -38,7 +38,7 @@ def run(arguments: list[str]) -> int:
     if options.json:
         print_json([asdict(check) for check in checks])
     else:
-        _print(checks)
+        print_checks(checks)
     return int(any(check.verdict == "fail" for check in checks))
 
 
@@ -138,7 +138,7 @@ def _probed(name: str, settings: Settings, route: Any) -> Check:
     return Check(name, "fail", f"{route.model} at {route.url}: {found['detail']}", "start the server, or mend url and model")
 
 
-def _print(checks: list[Check]) -> None:
+def print_checks(checks: list[Check]) -> None:
     from rich.text import Text
 
     out = console()

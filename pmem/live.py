@@ -21,13 +21,38 @@ MAX_ANSWER_BYTES = 8_000_000
 
 
 def ask(settings: Settings, request: dict[str, Any]) -> dict[str, Any] | None:
-    """The answer of the process that holds live sessions, or None when no such process answers."""
-    if not settings.enabled or not settings.socket_file.exists() or not hasattr(socket, "AF_UNIX"):
+    """The answer of the processes that hold live sessions (one a project), or None when none answers.
+
+    Sessions of all of them are joined; any other request is answered by the first that can, the newest process first.
+    """
+    if not settings.enabled or not hasattr(socket, "AF_UNIX"):
         return None
+    refusal: dict[str, Any] | None = None
+    sessions: list[Any] | None = None
+    for place in live_sockets(settings):
+        found = ask_at(place, request)
+        if found is None:
+            continue
+        if request.get("op") == "inspect":
+            sessions = [*found.get("sessions", []), *(sessions or [])]
+        elif "error" not in found:
+            return found
+        else:
+            refusal = found
+    return refusal if sessions is None else {"sessions": sessions}
+
+
+def live_sockets(settings: Settings) -> list[Path]:
+    """Sockets in the state folder, newest first."""
+    return sorted(settings.state_dir.glob("live*.sock"), key=_made_at, reverse=True)
+
+
+def ask_at(place: Path, request: dict[str, Any]) -> dict[str, Any] | None:
+    """The answer of the process behind one socket."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(TIMEOUT_S)
-            connection.connect(str(settings.socket_file))
+            connection.connect(str(place))
             connection.sendall(json.dumps(request).encode() + b"\n")
             return _mapping(_read_line(connection))
     except OSError:
@@ -55,6 +80,13 @@ def answer(request: Mapping[str, Any], sessions: Mapping[str, "MemorySession"]) 
     if seeded is None:
         return {"error": "memory is disabled in that session"}
     return {"session_id": name, "seeded": seeded.num_seeded, "skipped": seeded.num_skipped}
+
+
+def _made_at(place: Path) -> float:
+    try:
+        return place.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _read_line(connection: socket.socket) -> bytes:
