@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pmem.envelope_text import clean_content, clean_reminder
@@ -67,6 +67,7 @@ def test_what_could_do_harm_is_stripped(text: str, expected: str) -> None:
 PIECES = ["<", ">", "/", "</", "a", "system-reminder", "b>", " ", "\n", "\x1b", "[", "\u200b", "!", "=", "x", "|", "s", "\x9d"]
 
 
+@settings(deadline=None)
 @given(st.one_of(st.lists(st.sampled_from(PIECES), max_size=40).map("".join), st.text(max_size=60)))
 def test_nothing_closes_the_block_whatever_the_text(text: str) -> None:
     clean = clean_reminder(text)
@@ -81,6 +82,7 @@ def test_tags_within_tags_do_not_build_a_new_one() -> None:
     assert "</system-reminder>" not in clean_reminder("</sys</x>tem-reminder>")
 
 
+@settings(deadline=None)
 @given(st.text(max_size=80))
 def test_content_is_clean_once_and_for_all(text: str) -> None:
     clean = clean_content(text)
