@@ -42,12 +42,14 @@ class Names:
 
 def names_of(config: RouteConfig) -> Names:
     """Names made of content hashes: a changed model can never answer under an old name."""
-    full = model_hash(config.model)
-    model = (config.name,) if config.name else (f"pmem-{full[:8]}", config.model.resolve().name)
-    adapters = tuple((f"pmem-{model_hash(folder)[:8]}", folder) for folder in config.adapters)
     rank = max([adapter_rank(folder) for folder in config.adapters], default=LORA_RANKS[0])
-    fitting = next((allowed for allowed in LORA_RANKS if allowed >= rank), rank)
-    return Names(model_hash=full, model=model, adapters=adapters, max_rank=fitting)
+    full = model_hash(config.model)
+    return Names(
+        model_hash=full,
+        model=(config.name,) if config.name else (f"pmem-{full[:8]}", config.model.resolve().name),
+        adapters=tuple((f"pmem-{model_hash(folder)[:8]}", folder) for folder in config.adapters),
+        max_rank=next((allowed for allowed in LORA_RANKS if allowed >= rank), rank),
+    )
 
 
 def adapter_rank(folder: Path) -> int:

@@ -103,38 +103,43 @@ def test_a_server_that_answers_no_decision_is_not_ready(model: Path, capsys: pyt
     assert status == [1] and not of.ready.is_set() and "answers no decision" in capsys.readouterr().err
 
 
-def run_launcher(model: Path, facts: Path, *arguments: str) -> subprocess.Popen[str]:
+@contextmanager
+def launched(model: Path, facts: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The launcher as a process of its own, killed at the end whatever happened."""
     command = [sys.executable, str(FOLDER / "launch_fake.py"), str(model), str(facts), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_everything(model: Path, tmp_path: Path, number: signal.Signals) -> None:
-    process = run_launcher(model, tmp_path / "facts", "child=1")
-    wait((tmp_path / "facts").exists)
-    pid = json.loads((tmp_path / "facts").read_text())["pid"]
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 0 and "Traceback" not in errors
+    with launched(model, tmp_path / "facts", "child=1") as process:
+        wait((tmp_path / "facts").exists)
+        pid = json.loads((tmp_path / "facts").read_text())["pid"]
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0 and "Traceback" not in errors
     assert group_members(pid) == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal")
 def test_a_killed_launcher_takes_its_server_along(model: Path, tmp_path: Path) -> None:
-    process = run_launcher(model, tmp_path / "facts")
-    wait((tmp_path / "facts").exists)
-    pid = json.loads((tmp_path / "facts").read_text())["pid"]
-    process.kill()
-    process.communicate(timeout=60)
+    with launched(model, tmp_path / "facts"):
+        wait((tmp_path / "facts").exists)
+        pid = json.loads((tmp_path / "facts").read_text())["pid"]
     wait(lambda: not group_members(pid), seconds=20)
 
 
 def test_a_command_beside_the_route_gives_its_exit_status(model: Path, tmp_path: Path) -> None:
     facts = tmp_path / "facts"
     code = f"import json, sys; json.load(open({str(facts)!r})); sys.exit(7)"
-    process = run_launcher(model, facts, "--", sys.executable, "-c", code)
-    process.communicate(timeout=90)
-    assert process.returncode == 7 and not facts.exists()
+    with launched(model, facts, "--", sys.executable, "-c", code) as process:
+        process.communicate(timeout=90)
+        assert process.returncode == 7 and not facts.exists()
 
 
 def stopped(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
