@@ -189,7 +189,7 @@ class Harness:
         policy = make_arm(
             arm, self.backend(arm) if needs_model else None, threshold=self.threshold(arm) if arm in MODEL_OF else None,
             grammar=self.config.grammar, rate=self.rate(), seed=self.config.seed,
-            max_tokens=(self.config.list_max_tokens, self.config.reminder_max_tokens),
+            max_tokens=(self.config.list_max_tokens, self.config.reminder_max_tokens), empty_lists=arm == "prompted",
         )  # fmt: skip
         return LiveArm(name=arm, policy=policy)
 

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from pmem.backend import Backend
+from pmem.backend import Backend, Completion
+from pmem.envelope import render_operations
 from pmem.gates import RUNTIME, GateProfile, apply_gates
 from pmem.policy import ModelPolicy, RulesPolicy, StepResult
 from pmem.prompt import PromptLimits
@@ -30,6 +31,7 @@ BANKLESS = GateProfile(citation=False)
 ADVISOR = GateProfile(citation=False, duplicate=False)
 ALWAYS = GateProfile(duplicate=False)
 WORD = re.compile(r"\w+")
+EMPTY_LIST = render_operations(())
 
 
 class BatchPolicy(Protocol):
@@ -121,7 +123,24 @@ class RandomPolicy:
         return [spoken.get(place) or _silent(snapshot) for place, snapshot in enumerate(snapshots)]
 
 
-class WritingPolicy(ModelPolicy):
+class PlainPolicy(ModelPolicy):
+    """A model policy that may be spared its list: the decision is then read after an empty one.
+
+    An untrained model rarely closes a valid list, and a step without one is malformed before anything is read; the empty list is the
+    kindest reading of what it would decide. The prompted arm uses it, on snapshots and live.
+    """
+
+    empty_lists: bool = False
+
+    def _lists(self, drafts: list[Draft], deadline: float | None) -> None:
+        if not self.empty_lists:
+            super()._lists(drafts, deadline)
+            return
+        for draft in drafts:
+            draft.take_answer(Completion(text=EMPTY_LIST, finish_reason="stop", tokens_in=0, tokens_out=0))
+
+
+class WritingPolicy(PlainPolicy):
     """A model policy that scores: it writes reminders only where a later threshold may want them, or where one was needed.
 
     Written are snapshots whose raw probability reaches `floor`, at most the share `max_share` of a batch, and those in `needed`.
@@ -146,6 +165,7 @@ class WritingPolicy(ModelPolicy):
 def make_arm(
     arm: str, backend: Backend | None, *, threshold: Threshold | None = None, limits: PromptLimits | None = None,
     grammar: bool = False, rate: float = 0.0, seed: int = 17, max_tokens: tuple[int, int] = (384, 160),
+    empty_lists: bool = False,
 ) -> BatchPolicy:  # fmt: skip
     """The policy of an arm. `threshold` belongs to the model behind `backend`; `rate` is the coin of `random`."""
     plain: dict[str, BatchPolicy] = {
@@ -156,10 +176,11 @@ def make_arm(
     assert backend is not None, f"arm {arm} needs a model"
     always = arm in {"always", "random", "advisor"}
     profile = {"always": ALWAYS, "random": ALWAYS, "injection_only": BANKLESS, "advisor": ADVISOR}.get(arm, RUNTIME)
-    policy = ModelPolicy(
+    policy = PlainPolicy(
         backend, name=arm, threshold=_zero(backend) if always else threshold, profile=profile, grammar=grammar, limits=limits,
         list_max_tokens=max_tokens[0], reminder_max_tokens=max_tokens[1], timeout_ms=None,
     )  # fmt: skip
+    policy.empty_lists = empty_lists
     if arm == "random":
         return RandomPolicy(policy, rate, seed)
     return BanklessPolicy(policy) if arm in {"injection_only", "advisor"} else policy

@@ -71,6 +71,8 @@ class ScoreConfig:
     """Raw probability from which a reminder is written; a later threshold must not lie below it."""
     max_reminder_share: float = 0.35
     """Largest share of a chunk for which reminders are written besides the needed ones, the likeliest first."""
+    lists: bool | None = None
+    """Let the model write its list before the decision is read; null: all arms but the untrained one (eval.arms.PlainPolicy)."""
     list_max_tokens: int = 96
     """Longest list of operations."""
     reminder_max_tokens: int = 64
@@ -99,6 +101,11 @@ class ScoreConfig:
             raise UserError(f"arm {self.arm} cannot be sampled; use prompted, sft or sft_grpo")
         if self.chunk < 1 or self.samples < 0 or not 0 <= self.max_reminder_share <= 1:
             raise UserError("chunk must be at least 1, samples at least 0 and max_reminder_share between 0 and 1")
+
+    @property
+    def empty_lists(self) -> bool:
+        """Whether the decision is read after an empty list."""
+        return self.arm == "prompted" if self.lists is None else not self.lists
 
     @property
     def target(self) -> Path:
@@ -164,12 +171,20 @@ class Scorer:
         config = self.config
         budget = (config.list_max_tokens, config.reminder_max_tokens)
         if config.arm not in TRAINED:
-            return make_arm(config.arm, self.backend, grammar=config.grammar, max_tokens=budget, seed=config.seed)
+            return make_arm(
+                config.arm,
+                self.backend,
+                grammar=config.grammar,
+                max_tokens=budget,
+                seed=config.seed,
+                empty_lists=config.empty_lists,
+            )
         assert self.backend is not None
         policy = WritingPolicy(
             self.backend, name=config.arm, grammar=config.grammar, list_max_tokens=budget[0], reminder_max_tokens=budget[1],
             timeout_ms=None,
         )  # fmt: skip
+        policy.empty_lists = config.empty_lists
         policy.floor, policy.max_share, policy.needed = config.reminder_floor, config.max_reminder_share, self.needed
         return policy
 
@@ -195,7 +210,7 @@ class Scorer:
         """Hash of everything the answer depends on."""
         config = self.config
         settings = [config.arm, config.grammar, config.reminder_floor, config.max_reminder_share, config.list_max_tokens,
-                    config.reminder_max_tokens, config.samples, config.temperature, config.seed]  # fmt: skip
+                    config.reminder_max_tokens, config.samples, config.temperature, config.seed, config.empty_lists]  # fmt: skip
         model = [getattr(self.backend, "model_hash", None), getattr(self.backend, "route", None), PROMPT_VERSION]
         asked = [[snapshot.model_dump(mode="json"), snapshot.snapshot_id in self.needed] for snapshot in chunk]
         return content_id([settings, model, asked])
