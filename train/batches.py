@@ -1,4 +1,4 @@
-"""Batches of rows of like length: little padding, every row once an epoch, the same order for the same seed.
+"""Batches of rows of like length and even mix: little padding, every row once an epoch, the same order for the same seed.
 
 An epoch's shuffle is cut into pools of some batches; inside a pool rows are sorted by length, then the batches are shuffled.
 """
@@ -17,10 +17,15 @@ IGNORED = -100
 
 
 class LengthBuckets:
-    """A batch sampler: lists of row indices. `set_epoch` chooses the shuffle, so a resumed run continues in the same order."""
+    """A batch sampler: lists of row indices. `set_epoch` chooses the shuffle, so a resumed run continues in the same order.
 
-    def __init__(self, lengths: Sequence[int], *, batch_size: int, seed: int) -> None:
+    Every batch holds speaking and silent rows in the proportion of all rows: what a batch teaches about the decision is then the
+    comparison, not how often to speak.
+    """
+
+    def __init__(self, lengths: Sequence[int], speaks: Sequence[bool], *, batch_size: int, seed: int) -> None:
         self.lengths = list(lengths)
+        self.speaks = list(speaks)
         self.batch_size = batch_size
         self.seed = seed
         self.epoch = 0
@@ -34,15 +39,42 @@ class LengthBuckets:
 
     def __iter__(self) -> Iterator[list[int]]:
         generator = random.Random(self.seed * 1_000_003 + self.epoch)
-        order = list(range(len(self.lengths)))
-        generator.shuffle(order)
+        order = self._mixed(generator)
         pool = self.batch_size * POOL_BATCHES
         batches: list[list[int]] = []
         for start in range(0, len(order), pool):
-            ranked = sorted(order[start : start + pool], key=lambda index: self.lengths[index])
-            batches += [ranked[at : at + self.batch_size] for at in range(0, len(ranked), self.batch_size)]
+            batches += self._cut(order[start : start + pool])
         generator.shuffle(batches)
         return iter(batches)
+
+    def _mixed(self, generator: random.Random) -> list[int]:
+        """All rows shuffled, both kinds spread evenly."""
+        kinds = [[index for index, kind in enumerate(self.speaks) if kind is wanted] for wanted in (False, True)]
+        places: list[tuple[float, int]] = []
+        for members in kinds:
+            generator.shuffle(members)
+            places += [((place + 0.5) / len(members), index) for place, index in enumerate(members)]
+        return [index for _, index in sorted(places)]
+
+    def _cut(self, pool: list[int]) -> list[list[int]]:
+        """A pool in batches of rows of like length, both kinds spread over them in proportion."""
+        num_batches = -(-len(pool) // self.batch_size)
+        batches: list[list[int]] = [[] for _ in range(num_batches)]
+        for wanted in (False, True):
+            ranked = sorted((index for index in pool if self.speaks[index] is wanted), key=lambda index: self.lengths[index])
+            for place, index in enumerate(ranked):
+                batches[place * num_batches // len(ranked)].append(index)
+        return _levelled(batches, self.batch_size)
+
+
+def _levelled(batches: list[list[int]], size: int) -> list[list[int]]:
+    """Move rows from batches that are too large into ones with room; order is kept as far as possible."""
+    spare = [index for batch in batches for index in batch[size:]]
+    batches = [batch[:size] for batch in batches]
+    for batch in batches:
+        while spare and len(batch) < size:
+            batch.append(spare.pop(0))
+    return [batch for batch in batches if batch]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from data.matching import match_candidate
+from pmem.config import STRICT
 from pmem.envelope import SILENT, SPEAK, Malformed, citations, parse_envelope, resolve
 from pmem.snapshot import BankState, Entry
 
@@ -27,6 +28,8 @@ BANK_LINE = re.compile(r"^- \[(tm-[kp]-\d+)\] (knowledge|procedural): (.*)$", re
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RewardConfig:
     """Scale of the reward; values are probabilities of task success."""
+
+    __pydantic_config__ = STRICT
 
     malformed: float = -1.0
     """Reward of an answer that cannot be read, was cut off, or has no decision."""

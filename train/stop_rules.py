@@ -9,10 +9,14 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pmem.config import STRICT
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StopRules:
     """Bounds; an empty one is off."""
+
+    __pydantic_config__ = STRICT
 
     window: int = 8
     """Logs over which a figure is averaged."""
