@@ -39,15 +39,17 @@ class WithMemory(DefaultAgent):
         self.guard = Guard()
 
     def run(self, task: str = "", **kwargs: Any) -> dict[str, Any]:
-        self.memory.on_user_message(task)
-        self.memory.on_turn_start()
+        with self.guard:
+            self.memory.on_user_message(task)
+            self.memory.on_turn_start()
         aborted = True
         try:
             result = super().run(task, **kwargs)
             aborted = False
         finally:
-            self.memory.on_turn_end(aborted=aborted)
-            self.memory.evaluate()
+            with self.guard:
+                self.memory.on_turn_end(aborted=aborted)
+                self.memory.evaluate()
         return result
 
     def add_messages(self, *messages: dict[str, Any]) -> list[dict[str, Any]]:
@@ -58,10 +60,7 @@ class WithMemory(DefaultAgent):
         return super().add_messages(*messages)
 
     def query(self) -> dict[str, Any]:
-        self.memory.on_batch_end()
-        self.memory.evaluate()
-        reminder = self.memory.peek()
-        carried = self._carry(reminder)
+        reminder, carried = self._carry()
         try:
             message = super().query()
         except FormatError as error:
@@ -72,7 +71,7 @@ class WithMemory(DefaultAgent):
                 self.messages[:] = [message for message in self.messages if message is not carried]
         with self.guard:
             if message.get("role") != "user":  # in human mode nobody asked the model
-                if carried is not None and reminder is not None:
+                if reminder is not None:
                     self.memory.commit(reminder)
                 self.memory.on_agent_text(stated(message))
         return message
@@ -100,14 +99,18 @@ class WithMemory(DefaultAgent):
                 return {**output, "output": f"{output.get('output') or ''}\n\n{note}"}
         return output
 
-    def _carry(self, reminder: Reminder | None) -> dict[str, Any] | None:
+    def _carry(self) -> tuple[Reminder | None, dict[str, Any] | None]:
+        """A batch is in: a boundary. The reminder that waits, and the message it rides in, which now stands last."""
         with self.guard:
+            self.memory.on_batch_end()
+            self.memory.evaluate()
+            reminder = self.memory.peek()
             if reminder is not None:
                 carried: dict[str, Any] = self.model.format_message(role="user", content=reminder.block)
                 self.messages.append(carried)
                 self.logger.info("%s", reminder.block)
-                return carried
-        return None
+                return reminder, carried
+        return None, None
 
     def _observe_unreadable(self, error: FormatError) -> None:
         """The answer held no call that can be run: bad arguments, an unknown tool, none at all."""

@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass, field
 
 from pmem.delivery import Reminder
-from pmem.integrations.hook.dialects import PERSON, HookEvent, Outcome
+from pmem.integrations.hook.dialects import HookEvent, Outcome
 from pmem.integrations.hook.transcript import Transcript
 from pmem.session import MemorySession
 
@@ -99,7 +99,7 @@ class Conversation:
         """A turn that is still open was interrupted: no client tells of that."""
         if self._turn_open:
             self.session.on_turn_end(aborted=True)
-        if event.source in PERSON:
+        if event.by_person:
             self.session.on_user_message(event.text)
         self.session.on_turn_start()
         self._turn_open = True

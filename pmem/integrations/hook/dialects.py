@@ -28,6 +28,8 @@ KINDS: dict[str, Kind] = {
 """Event name -> what it means."""
 PERSON = frozenset({"", "user", "sdk"})
 """`source` of prompts that a person wrote; others (timers, notices) start a turn and are no requirement."""
+NOTICES = ("<task-notification>", "<local-command", "<command-name>")
+"""How prompts begin that the client wrote itself and that state no source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,11 @@ class HookEvent:
     ids: tuple[str, ...] = field(default=())
     """Ids of the tool uses it tells of."""
 
+    @property
+    def by_person(self) -> bool:
+        """Whether a person wrote this prompt."""
+        return self.source in PERSON and not self.text.lstrip().startswith(NOTICES)
+
 
 def read_event(dialect: Dialect, payload: Mapping[str, Any]) -> HookEvent:
     """Total: what is missing or of another type than documented reads as absent."""
@@ -134,11 +141,18 @@ def _outcome(call: Mapping[str, Any], *, failed: bool = False) -> Outcome:
     response = call.get("tool_response")
     return Outcome(
         tool=_text(call.get("tool_name")) or "tool",
-        args=call.get("tool_input") if call.get("tool_input") is not None else {},
+        args=_arguments(call.get("tool_input")),
         text=response_text(response),
         is_error=failed or states_failure(response),
         call_id=_text(call.get("tool_use_id")) or None,
     )
+
+
+def _arguments(given: Any) -> Any:
+    """The arguments without the remark on a command that is worded anew at each call: the same command is the same operation."""
+    if isinstance(given, Mapping) and "command" in given:
+        return {key: value for key, value in given.items() if key != "description"}
+    return {} if given is None else given
 
 
 def response_text(response: Any) -> str:
