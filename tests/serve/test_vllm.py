@@ -1,0 +1,165 @@
+"""Real vLLM (the installed build) with the base model behind the launcher: agreement with the embedded route, grammar, faults.
+
+Slow: minutes on two cores. `GRAMMAR_STEPS=1000` samples more reminders.
+"""
+
+import importlib.util
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from pmem.backend import Request, RouteError
+from pmem.envelope import OPERATIONS_CLOSE, SPEAK, SPEAK_CLOSE, Malformed, citations, parse_envelope
+from pmem.grammar import list_grammar, reminder_grammar
+from pmem.prompt import render_messages
+from pmem.route import HttpBackend
+from serve.command import names_of, server_command
+from serve.embedded import EmbeddedBackend
+from serve.route import Launcher, _with_port
+from serve.route_config import RouteConfig
+from serve.server_process import group_members
+from serve.vllm_build import find_build, known_flags
+from tests.serve.test_route import wait
+from tests.serve.varied import varied
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
+]
+EMPTY = "<operations>[]</operations>\n"
+GRAMMAR_STEPS = int(os.environ.get("GRAMMAR_STEPS", "200"))
+LIMIT = 8
+
+
+@pytest.fixture(scope="module")
+def model() -> Path:
+    from train.base import resolve_base
+
+    return resolve_base()
+
+
+@pytest.fixture(scope="module")
+def route(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
+    folder = tmp_path_factory.mktemp("route")
+    config = RouteConfig(
+        model=model, port=0, limit=LIMIT, client_share=1.0, facts_file=folder / "facts.json", log_file=folder / "server.log"
+    )
+    config = _with_port(config)
+    build, names = find_build(), names_of(config)
+    of = Launcher(config, build, names, server_command(config, build, names, known_flags(build, cache=folder)))
+    thread = threading.Thread(target=of.run)
+    thread.start()
+    try:
+        wait(lambda: of.ready.is_set() or not thread.is_alive(), seconds=600)
+        assert of.ready.is_set(), (folder / "server.log").read_text()[-3000:]
+        yield of
+    finally:
+        of.stopping.set()
+        thread.join(timeout=60)
+
+
+def backend(of: Launcher, concurrency: int = LIMIT) -> HttpBackend:
+    target = of._target
+    return HttpBackend(target.url, target.model, kind="vllm", concurrency=concurrency, **target.decision)
+
+
+@pytest.fixture(scope="module")
+def embedded(model: Path) -> EmbeddedBackend:
+    return EmbeddedBackend(model)
+
+
+def test_probabilities_agree_with_the_embedded_route(route: Launcher, embedded: EmbeddedBackend) -> None:
+    """bfloat16 on both sides, another order of additions: the tolerance is what two batch shapes of one engine differ by."""
+    requests = [Request(messages=render_messages(snapshot), prefix=EMPTY) for snapshot in varied(20)]
+    ours, theirs = embedded.decide(requests), backend(route).decide(requests)
+    assert [read.tokens_in for read in ours] == [read.tokens_in for read in theirs], "the same tokens on both sides"
+    gaps = [abs(a.prob_speak - b.prob_speak) for a, b in zip(ours, theirs, strict=True)]
+    print(f"\nprob_speak: max |difference| {max(gaps):.4f}, mean {sum(gaps) / len(gaps):.4f}")
+    mass = max(abs(a.label_mass - b.label_mass) for a, b in zip(ours, theirs, strict=True))
+    assert max(gaps) < 0.05 and sum(gaps) / len(gaps) < 0.02 and mass < 0.1
+
+
+def test_lists_under_the_grammar_are_well_formed(route: Launcher) -> None:
+    snapshots = varied(16, seed=1)
+    requests = [
+        Request(
+            messages=render_messages(snapshot), max_tokens=384, stop=(OPERATIONS_CLOSE,), grammar=list_grammar(snapshot.bank),
+            temperature=1.0, seed=index,
+        )
+        for index, snapshot in enumerate(snapshots)
+    ]  # fmt: skip
+    for answer in backend(route).complete(requests):
+        envelope = parse_envelope(answer.text, finish_reason=answer.finish_reason)
+        assert answer.finish_reason == "length" or not isinstance(envelope, Malformed), answer.text
+
+
+def test_without_a_grammar_any_answer_is_read(route: Launcher) -> None:
+    requests = [Request(messages=render_messages(snapshot), max_tokens=40) for snapshot in varied(8, seed=2)]
+    for answer in backend(route).complete(requests):
+        parse_envelope(answer.text, finish_reason=answer.finish_reason)
+
+
+def test_citations_name_only_what_is_there(route: Launcher) -> None:
+    snapshots = varied(GRAMMAR_STEPS, seed=3)
+    requests = [
+        Request(
+            messages=render_messages(snapshot), prefix=EMPTY + SPEAK, max_tokens=48, stop=(SPEAK_CLOSE,),
+            grammar=reminder_grammar(snapshot.bank), temperature=1.0, seed=index,
+        )
+        for index, snapshot in enumerate(snapshots)
+    ]  # fmt: skip
+    answers = backend(route).complete(requests)
+    cited = [set(citations(answer.text)) for answer in answers]
+    unknown = [ids - {entry.id for entry in snapshot.bank.entries} for ids, snapshot in zip(cited, snapshots, strict=True)]
+    whole = sum(answer.finish_reason == "stop" for answer in answers)
+    print(f"\n{len(answers)} reminders, {whole} whole, {sum(map(bool, cited))} with citations, {sum(map(bool, unknown))} unknown")
+    assert not any(unknown)
+    assert all(ids for ids, answer in zip(cited, answers, strict=True) if answer.finish_reason == "stop")
+
+
+def test_clients_that_vanish_leave_no_slot_behind(route: Launcher) -> None:
+    place = urlsplit(route._target.url)
+    body = {"model": route._target.model, "messages": [{"role": "user", "content": "Count to 500."}], "max_tokens": 400}
+    raw = json.dumps(body).encode()
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(raw)}\r\n\r\n"
+    )
+    for _ in range(60):
+        with socket.create_connection((place.hostname or "", place.port or 0), timeout=5) as client:
+            client.sendall(head.encode() + raw)
+            time.sleep(0.05)
+    root = route._target.url.removesuffix("/v1")
+    wait(lambda: httpx.get(root + "/capacity").json()["in_flight"] == 0, seconds=30)
+    metrics = httpx.get(root + "/metrics/").text
+    assert "vllm:num_requests_running" in metrics and "pmem_route_limit" in metrics
+    running = [line.split()[-1] for line in metrics.splitlines() if line.startswith("vllm:num_requests_running{")]
+    assert all(float(value) == 0 for value in running)
+
+
+def test_an_engine_killed_under_load_comes_back(route: Launcher) -> None:
+    facts = route.config.facts_file
+    assert facts is not None
+    pid = json.loads(facts.read_text())["pid"]
+    client = backend(route)
+    request = Request(messages=render_messages(varied(1)[0]), max_tokens=300)
+    with ThreadPoolExecutor(4) as pool:
+        busy = [pool.submit(client.complete, [request], deadline=time.monotonic() + 60) for _ in range(4)]
+        time.sleep(1)
+        for child in group_members(pid):
+            if child != pid:
+                os.kill(child, signal.SIGKILL)
+        failures = [future.exception() for future in busy]
+    assert all(isinstance(failure, RouteError) for failure in failures), failures
+    wait(lambda: facts.exists() and json.loads(facts.read_text())["pid"] != pid, seconds=600)
+    assert client.complete([Request(messages=request.messages, max_tokens=2)])[0].tokens_out > 0
+    assert group_members(pid) == []
