@@ -120,9 +120,7 @@ def main() -> None:
     common["reward"] = RewardConfig(**common["reward"])
     config = dataclasses.replace(given, **{key: value for key, value in common.items() if key not in named})
     done = run(config)
-    print(
-        f"{config.out}: KTO, {done['steps']} steps in {done['minutes']:.1f} min on {done['answers']} answers ({done['stop_reason']})"
-    )
+    print(f"{config.out}: KTO, {done['steps']} steps in {done['minutes']:.1f} min on {done['answers']} answers")
 
 
 if __name__ == "__main__":
