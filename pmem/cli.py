@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("pmem.cli_replay:run", "run a session over recorded rollouts: what it would have said, where and why"),
     "memory": ("pmem.cli_memory:run", "tier, last decision, last twenty steps, spend, live banks"),
     "handoff": ("pmem.cli_handoff:run", "export a redacted snapshot of the live bank, or seed one"),
+    "lessons": ("pmem.lessons.command:run", "lessons that outlive a session: review, edit, link, merge, undo, serve"),
     "hook": ("pmem.integrations.hook.command:run", "memory for Claude Code and Codex: install, doctor, run, daemon"),
     "paths": ("pmem.cli_paths:run", "where settings, state and data stand"),
     "usage": ("pmem.cli_usage:run", "report of steps, tokens, model time, hit rate and cost per injection"),

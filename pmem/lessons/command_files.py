@@ -1,0 +1,102 @@
+"""`pmem lessons`: the commands about files and whole stores: import, export, agents, publish, materialize, merge, serve."""
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+
+from pmem.atomic import write_text
+from pmem.errors import UserError
+from pmem.lessons import merge
+from pmem.lessons.agents_file import assemble
+from pmem.lessons.checkpoints import publish
+from pmem.lessons.command_records import as_json, opened, person_of, say
+from pmem.lessons.doors import take_in
+from pmem.lessons.export import exported_lines, read_drafts
+from pmem.lessons.materialize import materialize
+from pmem.lessons.repository import repository_of
+from pmem.lessons.store import LessonStore, lessons_folder
+
+
+def import_records(options: argparse.Namespace) -> int:
+    drafts = read_drafts(options.file)
+    with opened(options) as store:
+        report = take_in(store, drafts, person_of(options), source=options.file.name)
+    found = {"added": report.added, "known": report.num_known}
+    return say(options, found, f"{len(report.added)} records wait for review, {report.num_known} were known")
+
+
+def export_records(options: argparse.Namespace) -> int:
+    with opened(options) as store:
+        lines = list(exported_lines(store))
+    if options.file is None:
+        print("\n".join(lines))
+        return 0
+    write_text(options.file, "".join(line + "\n" for line in lines))
+    return say(options, {"file": str(options.file), "records": len(lines)}, f"wrote {len(lines)} records to {options.file}")
+
+
+def agents(options: argparse.Namespace) -> int:
+    with opened(options) as store:
+        done = assemble(store, task=options.task, folder=options.folder, replace=options.replace)
+    found = {"path": done.path and str(done.path), "delivered": done.delivered, "waiting": done.waiting}
+    waiting = [f"{name} is linked but not approved, so it was left out" for name in done.waiting]
+    return say(options, found, f"{len(done.delivered)} instructions in {done.path or 'no file'}", *waiting)
+
+
+def publish_checkpoint(options: argparse.Namespace) -> int:
+    with opened(options) as store:
+        done = publish(
+            store, options.folder, options.paths, title=options.title, base=[store.get(name).id for name in options.base],
+            repository=repository_of(options.folder),
+        )  # fmt: skip
+    found = {**asdict(done), "record": done.record and as_json(done.record)}
+    name = done.record.id if done.record else done.manifest
+    say(
+        options, found, f"{done.status}: {done.num_files} files as {name}", *[f"left out: {problem}" for problem in done.problems]
+    )
+    return 0 if done.status == "complete" else 1
+
+
+def materialize_checkpoint(options: argparse.Namespace) -> int:
+    with opened(options) as store:
+        done = materialize(store, options.id, options.folder)
+    return say(options, asdict(done), f"{done.num_files} files in {options.folder}, from {', '.join(done.order)}")
+
+
+def merge_stores(options: argparse.Namespace) -> int:
+    target = options.into or lessons_folder(options.loaded) / "lessons.db"
+    if options.into is not None and not target.is_file():
+        raise UserError(f"{target} is not there; name the lessons.db to merge into")
+    with LessonStore(target) as store:
+        if not options.apply:
+            report = merge.plan(options.old, store)
+            again = f"apply it: pmem lessons merge {options.old} --into {target} --apply --expect {report.target_digest} --backup NEW_FOLDER"
+            last = "conflicts veto the merge" if report.conflicts else again
+        else:
+            backup, expect = _needed(options)
+            report = merge.apply(options.old, store, backup=backup, expect=expect, person=person_of(options))
+            last = f"merged and read back; copies of both stores stand in {backup}"
+    lines = [f"add        {name}" for name in report.added] + [f"conflict   {name}" for name in report.conflicts]
+    counts = f"{len(report.added)} to add, {len(report.identical)} identical, {len(report.conflicts)} conflicts"
+    say(
+        options,
+        asdict(report),
+        *lines,
+        f"{counts}, {report.relations_added} relations, tasks: {', '.join(report.tasks) or '–'}",
+        last,
+    )
+    return 1 if report.conflicts else 0
+
+
+def serve_page(options: argparse.Namespace) -> int:
+    from pmem.lessons.page.serve import serve
+
+    return serve(options.loaded, person_of(options), port=options.port)
+
+
+def _needed(options: argparse.Namespace) -> tuple[Path, str]:
+    if options.backup is None:
+        raise UserError("--apply wants --backup with a new folder")
+    if options.expect is None:
+        raise UserError("--apply wants --expect with the target's digest from the report; run it without --apply first")
+    return options.backup, options.expect
