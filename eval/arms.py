@@ -126,8 +126,8 @@ class RandomPolicy:
 class PlainPolicy(ModelPolicy):
     """A model policy that may be spared its list: the decision is then read after an empty one.
 
-    An untrained model rarely closes a valid list, and a step without one is malformed before anything is read; the empty list is the
-    kindest reading of what it would decide. The prompted arm uses it, on snapshots and live.
+    An untrained model rarely closes a valid list, and a step without one is malformed before anything is read; the empty
+    list is the kindest reading of what it would decide. The prompted arm uses it, on snapshots and live.
     """
 
     empty_lists: bool = False

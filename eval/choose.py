@@ -47,13 +47,20 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A threshold file's content and how it came about."""
+    """A threshold file's content and how it came about. `certificate` None: none was attempted, the arm was not scored on
+    certify.
+    """
 
     arm: str
     threshold: Threshold
-    certificate: Certificate
+    certificate: Certificate | None
     cost_threshold: float
     dev_threshold: float
+
+    @property
+    def sentence(self) -> str:
+        """What is certified, in words."""
+        return self.certificate.sentence if self.certificate else "No certificate was attempted: not scored on split certify."
 
 
 def raw_probabilities(decisions: Sequence[Decision]) -> Floats:
@@ -109,32 +116,42 @@ def choose(
     arm: str, decisions: Sequence[Decision], splits: dict[str, dict[str, Truth]], costs: Costs, *,
     method: Method, grid: Floats, seed: int, created: str | None = None,
 ) -> Chosen:  # fmt: skip
-    """Calibrate, certify and choose for one arm; `splits` holds the truths of fit, certify and dev."""
+    """Calibrate, certify and choose for one arm; `splits` holds the truths of fit, certify and dev.
+
+    An arm without truths of certify gets no certificate, one without truths of dev stands at the cost threshold.
+    """
     check_disjoint(splits)
     calibrator = fit_on(arm, splits["fit"], decisions, method)
-    dev_rows = align(decisions, splits["dev"], arm)
-    on_dev = make_view(arm, splits["dev"], dev_rows, calibrated(dev_rows, calibrator), None)
-    dev = dev_threshold(on_dev, costs.alpha, grid)
-    quiet = {name: truth for name, truth in splits["certify"].items() if truth.known and not truth.need}
-    rows = align(decisions, quiet, arm)
-    prob = np.array([value or 0.0 for value in calibrated(rows, calibrator)])
+    dev = 0.0
+    if splits["dev"]:
+        rows = align(decisions, splits["dev"], arm)
+        dev = dev_threshold(make_view(arm, splits["dev"], rows, calibrated(rows, calibrator), None), costs.alpha, grid)
     wanted = max(costs.threshold, dev)
-    certificate = certify(
-        prob, [truth.episode for truth in quiet.values()],
-        alpha=costs.alpha, delta=costs.delta, grid=grid, wanted=wanted, seed=seed,
-    )  # fmt: skip
-    certified = certificate.threshold is not None
-    shipped = max(costs.threshold, certificate.threshold) if certificate.threshold is not None else wanted
-    first = rows[0] if rows else decisions[0]
+    certificate = None
+    if splits["certify"]:
+        quiet = {name: truth for name, truth in splits["certify"].items() if truth.known and not truth.need}
+        prob = np.array([value or 0.0 for value in calibrated(align(decisions, quiet, arm), calibrator)])
+        certificate = certify(
+            prob, [truth.episode for truth in quiet.values()],
+            alpha=costs.alpha, delta=costs.delta, grid=grid, wanted=wanted, seed=seed,
+        )  # fmt: skip
+    lowest = certificate.threshold if certificate else None
+    model, prompt = one_model(decisions, f"arm {arm}")
     threshold = Threshold(
-        threshold=shipped, certified=certified, calibrator=calibrator,
+        threshold=wanted if lowest is None else max(costs.threshold, lowest), certified=lowest is not None, calibrator=calibrator,
         alpha=costs.alpha, delta=costs.delta, cost_false=costs.cost_false, cost_missed=costs.cost_missed,
-        num_units=certificate.num_units, unit=certificate.unit, loss=certificate.loss,
-        split_hash=split_hash(splits["certify"]), families=tuple(sorted({t.family for t in splits["certify"].values()})),
-        decision_mode="scored", model_hash=first.model_hash or "", prompt_version=first.prompt_version or "",
-        created=created or timestamp(),
+        num_units=certificate.num_units if certificate else 0, unit=certificate.unit if certificate else None,
+        loss=certificate.loss if certificate else None, split_hash=split_hash(splits["certify"]),
+        families=tuple(sorted({truth.family for truth in splits["certify"].values()})), decision_mode="scored",
+        model_hash=model, prompt_version=prompt, created=created or timestamp(),
     )  # fmt: skip
     return Chosen(arm, threshold, certificate, costs.threshold, dev)
+
+
+def only_scored(truths: dict[str, Truth], decisions: Sequence[Decision]) -> dict[str, Truth]:
+    """The truths that these decisions cover."""
+    scored = {row.snapshot_id for row in decisions}
+    return {name: truth for name, truth in truths.items() if name in scored}
 
 
 def check_disjoint(splits: dict[str, dict[str, Truth]]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eval.choose import one_model, operating_view, split_hash
+from eval.choose import one_model, only_scored, operating_view, split_hash
 from eval.decisions import ARMS, read_decisions
 from eval.operating import MODEL_ARMS, View, derived_views
 from eval.run_files import RunFiles
@@ -79,12 +79,14 @@ def _truths(files: RunFiles, split: str) -> dict[str, Truth]:
 def _views(
     truths: dict[str, Truth], decisions: dict[str, Any], thresholds: dict[str, Threshold], candidate: str
 ) -> dict[str, View]:
-    """All arms on one split, in report order; an arm that was not scored there is left out, the candidate may not be."""
+    """All arms on one split, in report order. Only the candidate must have been scored everywhere; an arm scored on a part
+    of the split is judged on that part (its n says so), one scored nowhere is left out.
+    """
     views: dict[str, View] = {}
     for arm, rows in decisions.items():
-        if arm != candidate and not set(truths) <= {row.snapshot_id for row in rows}:
-            continue
-        views[arm] = operating_view(arm, truths, rows, thresholds.get(arm))
+        seen = truths if arm == candidate else only_scored(truths, rows)
+        if seen:
+            views[arm] = operating_view(arm, seen, rows, thresholds.get(arm))
     for view in derived_views(views[candidate]):
         views[view.arm] = view
     return {arm: views[arm] for arm in ARMS if arm in views}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from eval.calibrate import Method
-from eval.choose import Costs, calibrated, dev_threshold, fit_on
+from eval.choose import Costs, calibrated, dev_threshold, fit_on, only_scored
 from eval.decisions import Decision
 from eval.operating import View, align, make_view
 from eval.statistics import Floats
@@ -56,7 +56,7 @@ def sweep_points(
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """One row a point: its settings, the threshold it chooses and what it does on `dev`."""
     for arm, method in itertools.product(arms, axes.calibrators):
-        calibrator = fit_on(arm, fit, arms[arm], method)
+        calibrator = fit_on(arm, only_scored(fit, arms[arm]), arms[arm], method)
         rows = align(arms[arm], dev, arm)
         probs = calibrated(rows, calibrator)
         silent = make_view(arm, dev, rows, probs, None)

@@ -15,7 +15,7 @@ from typing import Any
 
 from eval.calibrate import Method
 from eval.certify import make_grid
-from eval.choose import Chosen, Costs, choose, one_model
+from eval.choose import Chosen, Costs, choose, one_model, only_scored
 from eval.decisions import Decision, read_decisions
 from eval.grid import GridAxes, sweep_points
 from eval.operating import MODEL_ARMS
@@ -67,11 +67,15 @@ def main(argv: list[str] | None = None) -> int:
     for arm, found in chosen.items():
         target = (config.out or files.threshold) if arm == config.candidate else files.arm_threshold(arm)
         write_threshold(target, found.threshold)
-    points = list(sweep_points(arms, splits["fit"], splits["dev"], config.grid, cost_false=config.cost_false,
-                               delta=config.delta, grid=grid))  # fmt: skip
+    swept = {arm: rows for arm, rows in arms.items() if len(only_scored(splits["dev"], rows)) == len(splits["dev"])}
+    points = list(
+        sweep_points(
+            swept, splits["fit"], splits["dev"], config.grid, cost_false=config.cost_false, delta=config.delta, grid=grid
+        )
+    )
     write_text(files.sweep, json.dumps(table(chosen, splits, points), indent=1, ensure_ascii=False) + "\n")
     best = chosen[config.candidate]
-    print(f"sweep: {config.candidate} speaks from {best.threshold.threshold:.3f} up; {best.certificate.sentence} "
+    print(f"sweep: {config.candidate} speaks from {best.threshold.threshold:.3f} up; {best.sentence} "
           f"{len(points)} grid points in {files.sweep}")  # fmt: skip
     return 0
 
@@ -92,9 +96,10 @@ def read_model_arms(files: RunFiles, candidate: str) -> dict[str, list[Decision]
 def choose_named(
     arm: str, rows: Sequence[Decision], splits: dict[str, dict[str, Truth]], costs: Costs, config: SweepConfig
 ) -> Chosen:
-    """`choose`, with the arm's name in front of what went wrong."""
+    """`choose`, with the arm's name in front of what went wrong. Only the candidate must have been scored everywhere."""
+    seen = splits if arm == config.candidate else {name: only_scored(truths, rows) for name, truths in splits.items()}
     try:
-        return choose(arm, rows, splits, costs, method=config.calibrator, grid=make_grid(config.grid_points), seed=config.seed)
+        return choose(arm, rows, seen, costs, method=config.calibrator, grid=make_grid(config.grid_points), seed=config.seed)
     except UserError as error:
         raise UserError(f"arm {arm}: {error}") from None
 
@@ -118,8 +123,8 @@ def table(chosen: dict[str, Chosen], splits: dict[str, dict[str, Truth]], points
                 "certified": found.threshold.certified,
                 "cost_threshold": found.cost_threshold,
                 "dev_threshold": found.dev_threshold,
-                "certificate": asdict(found.certificate),
-                "sentence": found.certificate.sentence,
+                "certificate": asdict(found.certificate) if found.certificate else None,
+                "sentence": found.sentence,
             }
             for arm, found in chosen.items()
         },

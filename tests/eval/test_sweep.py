@@ -150,3 +150,16 @@ def test_a_grid_of_a_million_points_is_refused(run: Path) -> None:
 def test_a_candidate_without_decisions_is_named(run: Path) -> None:
     with pytest.raises(UserError, match=r"eval.score arm=advisor"):
         sweep.main([f"run={run}", "candidate=advisor"])
+
+
+def test_an_arm_scored_in_part_is_judged_on_that_part(tmp_path: Path) -> None:
+    """The untrained arm may be scored on fit and test only; the candidate may not."""
+    folder = make_run(tmp_path, World(episodes={"dev": 10, "fit": 30, "certify": 30}))
+    path = RunFiles(folder).decisions("prompted")
+    write_decisions(path, [row for row in read_decisions(path) if row.snapshot_id.startswith("fit")])
+    assert sweep.main([f"run={folder}"]) == 0
+    content = json.loads(RunFiles(folder).sweep.read_text())
+    assert "No certificate was attempted" in content["arms"]["prompted"]["sentence"]
+    assert {row["arm"] for row in content["grid"]} == {"sft", "sft_grpo"}
+    with pytest.raises(UserError, match="never scored"):
+        sweep.main([f"run={folder}", "candidate=prompted"])
