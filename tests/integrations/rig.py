@@ -50,7 +50,7 @@ class Played:
     history: str = ""
     answer: str = ""
 
-    def carried(self, text: str = BLOCK) -> list[int]:
+    def carried(self, text: str) -> list[int]:
         """How often each model call held the text."""
         return [request.count(text) for request in self.requests]
 
@@ -72,6 +72,8 @@ class Rig:
     sees_compaction: ClassVar[bool]
     orders_parallel_calls: ClassVar[bool] = True
     has_async_twin: ClassVar[bool] = False
+    block: ClassVar[str] = BLOCK
+    """The reminder as the model sees it."""
 
     def __init__(self, *answers: Answer, hang: threading.Event | None = None, cadence: int = 1) -> None:
         self.answers = answers

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pmem.integrations.hook.client import socket_name
+from pmem.integrations.hook.conversation import bare_text
 from pmem.integrations.hook.daemon import Daemon
 from pmem.integrations.hook.dialects import CLAUDE, CODEX, Dialect
 from pmem.integrations.hook.install import HookConfig, write_client
 from pmem.session import MemorySession
 from pmem.settings import Settings
-from tests.integrations.rig import Act, Played, Rig, Turn, run, turn
+from tests.integrations.rig import BLOCK, Act, Played, Rig, Turn, run, turn
 
 PYTHON = os.path.realpath(sys.executable)
 
@@ -132,8 +133,12 @@ class HookRig(Rig):
             history.append(after)
         if answer is not None:
             assert answer["hookSpecificOutput"]["hookEventName"] == event["hook_event_name"]
-            history.append(answer["hookSpecificOutput"]["additionalContext"])
+            history.append(self.shown(event["hook_event_name"], answer["hookSpecificOutput"]["additionalContext"]))
         self.settle()
+
+    def shown(self, event_name: str, context: str) -> str:
+        """The context as the agent reads it."""
+        return context
 
     def transcript(self, thread: str) -> Path:
         return self.host.root / f"{thread.replace('/', '-')}.jsonl"
@@ -157,6 +162,12 @@ class ClaudeRig(HookRig):
     dialect = CLAUDE
     sees_errors = CLAUDE.sees_errors
     sees_compaction = CLAUDE.sees_compaction
+    block = bare_text(BLOCK)
+
+    def shown(self, event_name: str, context: str) -> str:
+        """Claude Code wraps it and escapes the tags inside."""
+        context = context.replace("<system-reminder>", "&lt;system-reminder>")
+        return f"<system-reminder>\n{event_name} hook additional context: {context}\n</system-reminder>"
 
     def common(self, thread: str) -> dict[str, Any]:
         session, _, agent = thread.partition("/")

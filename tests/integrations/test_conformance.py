@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integrations.rig import BLOCK, FAILS, REMIND, Act, BrokenSession, Clockless, Rig, outcomes, run, turn, window
+from tests.integrations.rig import FAILS, REMIND, Act, BrokenSession, Clockless, Rig, outcomes, run, turn, window
 from tests.pmem.policies import says
 
 RIGS = {
@@ -92,9 +92,9 @@ def test_a_reminder_is_carried_once_and_declared_transient_or_not(make_rig: Make
     played = rig.play(turn(run("echo one"), run("echo two"), run("echo three")))
     assert [event.text for event in rig.delivered] == [REMIND]
     if rig.transient:
-        assert sorted(played.carried()) == [0, 0, 0, 1] and BLOCK not in played.history
+        assert sorted(played.carried(rig.block)) == [0, 0, 0, 1] and rig.block not in played.history
     else:
-        assert played.carried()[-1] == 1 and max(played.carried()) == 1 and played.history.count(BLOCK) == 1
+        assert played.carried(rig.block)[-1] == 1 and max(played.carried(rig.block)) == 1 and played.history.count(rig.block) == 1
     assert rig.session.peek() is None
     assert played.answer == "done"
 
@@ -103,8 +103,8 @@ def test_a_failed_call_keeps_it_and_the_retry_carries_it_once(make_rig: MakeRig)
     rig = make_rig(says(REMIND))
     played = rig.play_with_failing_call(turn(run("echo one"), run("echo two"), run("echo three")))
     assert [event.text for event in rig.delivered] == [REMIND], "counted once"
-    assert played.history.count(BLOCK) == (0 if rig.transient else 1)
-    assert any(played.carried()) and max(played.carried()) == 1
+    assert played.history.count(rig.block) == (0 if rig.transient else 1)
+    assert any(played.carried(rig.block)) and max(played.carried(rig.block)) == 1
     entry = rig.session.bank.get("tm-k-1")
     assert entry is not None and entry.injections == 1
 
@@ -166,16 +166,17 @@ def test_the_agent_never_waits_for_a_model_that_hangs(make_rig: MakeRig) -> None
     played = rig.play(script)
     took = time.monotonic() - started
     hang.set()
-    assert played.answer == "done" and took < 10 and not any(played.carried())
+    assert played.answer == "done" and took < 10 and not any(played.carried(rig.block))
     assert "dropped/step_in_flight" in outcomes(rig.session)
 
 
 def test_our_own_words_are_not_observed_as_the_agents(make_rig: MakeRig) -> None:
     rig = make_rig(says(REMIND))
-    echo = f"printf '%s' '{BLOCK}'"
-    rig.play(turn(run("echo one"), run("echo two", thought=f"I was told {BLOCK} so I will."), run(echo)), turn(prompt=BLOCK))
+    echo = f"printf '%s' '{rig.block}'"
+    acts = [run("echo one"), run("echo two"), run("echo three", thought=f"I was told {rig.block} so I will."), run(echo)]
+    rig.play(turn(*acts), turn(prompt=rig.block))
     steps = [step for step in window(rig.session) if "COMPLETE" not in step["call"]]
-    assert not any(REMIND in (step["digest"] + (step["thought"] or "")) for step in steps)
+    assert len(rig.delivered) == 1 and not any(REMIND in (step["digest"] + (step["thought"] or "")) for step in steps)
     rig.session.on_manual()
     snapshot = rig.session.prepare()
     assert snapshot is not None and snapshot.task_messages == ("Build the report.",)

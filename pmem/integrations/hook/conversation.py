@@ -5,36 +5,36 @@ batches never come (Codex, the Python SDK) every tool result is a boundary.
 """
 
 import threading
+from collections import deque
 from dataclasses import dataclass, field
 
-from pmem.delivery import Reminder
-from pmem.integrations.hook.dialects import HookEvent, Outcome
+from pmem.delivery import CLOSE, OPEN, Reminder
+from pmem.integrations.hook.dialects import Dialect, HookEvent, Outcome
 from pmem.integrations.hook.transcript import Transcript
 from pmem.session import MemorySession
+
+MAX_OWN = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
     """What one answer should carry; `reminder` is committed when the answer has really been printed."""
 
-    texts: tuple[str, ...]
-    reminder: Reminder | None
+    blocks: tuple[str, ...] = ()
+    reminder: Reminder | None = None
 
     def within(self, max_chars: int) -> "Said":
-        """Without the texts that do not fit, each left out whole; a reminder that is left out waits on."""
+        """Without the blocks that do not fit, each left out whole; a reminder that is left out waits on."""
         kept: list[str] = []
-        for text in self.texts:
-            if sum(map(len, kept)) + len(kept) + len(text) <= max_chars:
-                kept.append(text)
+        for block in self.blocks:
+            if sum(map(len, kept)) + len(kept) + len(block) <= max_chars:
+                kept.append(block)
         reminder = self.reminder if self.reminder is not None and self.reminder.block in kept else None
         return Said(tuple(kept), reminder)
 
-    @property
-    def text(self) -> str:
-        return "\n".join(self.texts)
-
-
-NOTHING = Said((), None)
+    def text(self, *, bare: bool) -> str:
+        """The blocks in one; `bare`: without their tags."""
+        return "\n".join(bare_text(block) if bare else block for block in self.blocks)
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Conversation:
     """State of one client session. Hold `lock` from an event until its answer was delivered: two answers never carry the same."""
 
     session: MemorySession
-    client: str = ""
+    dialect: Dialect
     live: bool = False
     lock: threading.RLock = field(default_factory=threading.RLock)
     num_tool_events: int = 0
@@ -53,6 +53,8 @@ class Conversation:
     _num_turns: int = 0
     _compaction_told_by: str | None = None
     _transcript: Transcript = field(default_factory=Transcript)
+    _own: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_OWN))
+    """What was said last, without its tags: a client that wraps it itself shows the agent no tags of ours."""
 
     def handle(self, event: HookEvent) -> Said:
         """Observe one event; what is to be said in its answer."""
@@ -79,16 +81,16 @@ class Conversation:
         (outcome,) = event.outcomes
         if not event.interrupted:
             self._held[outcome.call_id or f"#{len(self._held)}"] = outcome
-        return NOTHING
+        return Said()
 
     def _results(self, event: HookEvent) -> Said:
         self.num_tool_events += 1
         for text in self._transcript.new_texts(event.transcript):
-            self.session.on_agent_text(text)
-        own = [self._held.pop(outcome.call_id or "", outcome) for outcome in event.outcomes]
+            self.session.on_agent_text(self._foreign(text))
+        told = [self._held.pop(outcome.call_id or "", outcome) for outcome in event.outcomes]
         notes = self._flush()
         self._sees_batches = self._sees_batches or event.kind == "batch"
-        notes += [note for outcome in own if (note := self._observe(outcome)) is not None]
+        notes += [note for outcome in told if (note := self._observe(outcome)) is not None]
         boundary = event.kind == "batch" or not self._sees_batches
         if boundary:
             self.session.on_batch_end()
@@ -100,7 +102,7 @@ class Conversation:
         if self._turn_open:
             self.session.on_turn_end(aborted=True)
         if event.by_person:
-            self.session.on_user_message(event.text)
+            self.session.on_user_message(self._foreign(event.text))
         self.session.on_turn_start()
         self._turn_open = True
         self._num_turns += 1
@@ -121,7 +123,7 @@ class Conversation:
         self.session.on_compaction()
 
     def _stop(self, event: HookEvent) -> None:
-        self.session.on_agent_text(event.text)
+        self.session.on_agent_text(self._foreign(event.text))
         self.session.on_turn_end(aborted=event.kind == "stop_failure")
         self.session.evaluate()
         self._turn_open = False
@@ -133,10 +135,25 @@ class Conversation:
 
     def _observe(self, outcome: Outcome) -> str | None:
         self.num_observed += 1
+        text = self._foreign(outcome.text)
         return self.session.on_tool_result(
-            tool=outcome.tool, args=outcome.args, text=outcome.text, is_error=outcome.is_error, call_id=outcome.call_id
+            tool=outcome.tool, args=outcome.args, text=text, is_error=outcome.is_error, call_id=outcome.call_id
         )
 
     def _said(self, notes: list[str], *, carries: bool) -> Said:
         reminder = self.session.peek() if carries else None
-        return Said(tuple(notes) if reminder is None else (*notes, reminder.block), reminder)
+        blocks = tuple(notes) if reminder is None else (*notes, reminder.block)
+        if self.dialect.wraps_context:
+            self._own.extend(map(bare_text, blocks))
+        return Said(blocks, reminder)
+
+    def _foreign(self, text: str) -> str:
+        """`text` without what we said ourselves."""
+        for own in self._own:
+            text = text.replace(own, "")
+        return text
+
+
+def bare_text(block: str) -> str:
+    """A block without its tags."""
+    return block.removeprefix(f"{OPEN}\n").removesuffix(f"\n{CLOSE}")

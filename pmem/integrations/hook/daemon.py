@@ -95,7 +95,7 @@ class Daemon:
         return {
             "version": __version__, "pid": os.getpid(), "uptime_s": round(time.time() - self._started, 1), "counts": counts,
             "conversations": [
-                {"client": held.client, "session_id": held.session.session_id, "live": held.live,
+                {"client": held.dialect.name, "session_id": held.session.session_id, "live": held.live,
                  "tool_events": held.num_tool_events, "observed": held.num_observed, "faults": held.session.num_faults}
                 for held in self.conversations.held().values()
             ],
@@ -145,13 +145,14 @@ class Daemon:
     def _deliver(
         self, connection: socket.socket, conversation: Conversation, dialect: Dialect, event: HookEvent, said: Said
     ) -> None:
-        spoken = answer(dialect, event.name, said.text)
+        text = said.text(bare=dialect.wraps_context)
+        spoken = answer(dialect, event.name, text)
         if spoken is None:
             return
         if not conversation.live:
             self._count("shadowed")
             if self._shadow is not None:
-                self._shadow.record(conversation.client, conversation.session.session_id, event.name, said.text)
+                self._shadow.record(dialect.name, conversation.session.session_id, event.name, text)
         elif not _printed(connection, spoken):
             self._count("not_printed")
             return
@@ -163,7 +164,7 @@ class Daemon:
     def _conversation(self, dialect: Dialect, event: HookEvent, *, live: bool) -> Conversation:
         return self.conversations.get(
             f"{dialect.name}/{event.conversation}",
-            lambda: Conversation(self._open_for(event.conversation, live), client=dialect.name, live=live),
+            lambda: Conversation(self._open_for(event.conversation, live), dialect, live),
         )
 
     def _sessions(self) -> dict[str, MemorySession]:

@@ -42,6 +42,8 @@ class Dialect:
     sees_errors: bool
     transient: bool = False
     sees_compaction: bool = True
+    wraps_context: bool = False
+    """The client puts a context into a reminder block of its own and escapes the tags of ours: it gets the bare text."""
     max_context_chars: int = 9_500
     """A longer context is not shown to the agent in full (Claude Code: a file and a preview from 10,000 on)."""
 
@@ -51,6 +53,7 @@ CLAUDE = Dialect(
     registered=("SessionStart", "UserPromptSubmit", "PostToolUseFailure", "PostToolBatch", "PreCompact", "Stop"),
     speaks=frozenset({"SessionStart", "UserPromptSubmit", "PostToolUse", "PostToolUseFailure", "PostToolBatch"}),
     sees_errors=True,
+    wraps_context=True,
 )
 CODEX = Dialect(
     name="codex",
