@@ -95,8 +95,10 @@ def main(argv: list[str] | None = None) -> int:
     content = summary(config, results)
     write_text(config.out or RunFiles(config.run).ab, json.dumps(content, indent=1) + "\n")
     rates = ", ".join(f"{arm} {entry['figures']['pass_rate']['value']:.2f}" for arm, entry in content["arms"].items())
+    power = content["power"]["power"]
+    stated = f"power {power:.0%}" if power is not None else "no power stated"
     print(f"ab: {config.num_tasks} matched tasks in {time.perf_counter() - started:.0f} s; pass rate {rates}; "
-          f"power {content['power']['power'] or 0:.0%} for a difference of {config.expected_difference:.0%}")  # fmt: skip
+          f"{stated} for a difference of {config.expected_difference:.0%}")  # fmt: skip
     return 0
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from data.matching import FILLER
 from pmem.backend import Backend, Completion
 from pmem.envelope import render_operations
 from pmem.gates import RUNTIME, GateProfile, apply_gates
@@ -194,8 +195,8 @@ def coin(seed: int, snapshot: Snapshot) -> float:
 
 
 def words(text: str) -> list[str]:
-    """Case-folded words."""
-    return WORD.findall(text.casefold())
+    """Case-folded words that tell something."""
+    return [word for word in WORD.findall(text.casefold()) if word not in FILLER]
 
 
 def _zero(backend: Backend) -> Threshold:
