@@ -128,12 +128,17 @@ class CapacityLimit:
             metrics.STEPS.inc()
         request_id = f"{hold.step or 'pmem'}-{uuid.uuid4().hex[:12]}"
         raw = with_priority(body, -1) if self.settings.priority_scoring and body.is_scoring else body.raw
-        tether = Tether(receive, send, raw, _deadline_s(headers, self.settings.max_deadline_ms))
+        last = headers.get("x-pmem-last") == "1"
+
+        def answered(status: int) -> None:
+            self.slots.release(hold, last=last or status >= 400, after_decision=body.is_scoring)
+
+        tether = Tether(receive, send, raw, _deadline_s(headers, self.settings.max_deadline_ms), answered)
         try:
             await tether.run(self.app, _named(scope, request_id, len(raw)))
         finally:
-            last = headers.get("x-pmem-last") == "1"
-            await asyncio.shield(self._let_go(hold, scope, request_id, tether, last=last, after_decision=body.is_scoring))
+            if not tether.ended:
+                await asyncio.shield(self._let_go(hold, scope, request_id))
         held_s = time.perf_counter() - started
         kind = "decision" if body.is_scoring else "generation"
         metrics.REQUESTS.labels(tether.outcome).inc()
@@ -144,15 +149,12 @@ class CapacityLimit:
                 request_id, kind, tether.outcome, tether.status, held_s * 1000, self.slots.in_flight,
             )  # fmt: skip
 
-    async def _let_go(
-        self, hold: Hold, scope: Scope, request_id: str, tether: Tether, *, last: bool, after_decision: bool
-    ) -> None:
-        abandoned = tether.outcome != "answered"
-        if abandoned:
-            started = time.perf_counter()
-            await wait_until_gone(scope.get("app"), request_id, timeout_s=RELEASE_TIMEOUT_S)
-            metrics.SECONDS_RELEASE.observe(time.perf_counter() - started)
-        self.slots.release(hold, last=last or abandoned or tether.status >= 400, after_decision=after_decision)
+    async def _let_go(self, hold: Hold, scope: Scope, request_id: str) -> None:
+        """Free the slot of an abandoned request once the engine holds nothing of it any more."""
+        started = time.perf_counter()
+        await wait_until_gone(scope.get("app"), request_id, timeout_s=RELEASE_TIMEOUT_S)
+        metrics.SECONDS_RELEASE.observe(time.perf_counter() - started)
+        self.slots.release(hold, last=True)
 
 
 def _client(headers: dict[str, str]) -> str:

@@ -15,16 +15,22 @@ Outcome = Literal["answered", "gone", "deadline", "failed"]
 
 
 class Tether:
-    """Stands between server and application for one request. `outcome` and `status` tell how it ended."""
+    """Stands between server and application for one request. `outcome` and `status` tell how it ended.
 
-    def __init__(self, receive: Receive, send: Send, body: bytes, deadline_s: float) -> None:
+    `on_answered` is called just before the last piece of an answer goes out: who asks again at once finds the slot free.
+    """
+
+    def __init__(
+        self, receive: Receive, send: Send, body: bytes, deadline_s: float, on_answered: Callable[[int], None] = lambda _: None
+    ) -> None:
         self.outcome: Outcome = "answered"
         self.status = 0
         self._outer_receive, self._outer_send = receive, send
         self._body: bytes | None = body
         self._deadline_s = deadline_s
+        self._on_answered = on_answered
         self._cut = asyncio.Event()
-        self._ended = False
+        self.ended = False
 
     async def run(self, app: App, scope: MutableMapping[str, Any]) -> None:
         """Run the application; returns when it has returned. What it says after the cut is dropped."""
@@ -49,7 +55,7 @@ class Tether:
             outcome: Outcome = "gone"
         except TimeoutError:
             outcome = "deadline"
-        if self._ended:
+        if self.ended:
             return
         self.outcome = outcome
         self._cut.set()
@@ -76,5 +82,6 @@ class Tether:
         if message["type"] == "http.response.start":
             self.status = message["status"]
         elif message["type"] == "http.response.body" and not message.get("more_body", False):
-            self._ended = True
+            self.ended = True
+            self._on_answered(self.status)
         await self._outer_send(message)

@@ -195,3 +195,11 @@ def test_load_sixteen_times_the_capacity_loses_nothing() -> None:
         assert route.engine.peak <= 4
         route.wait_idle()
         assert route.limit.refused_total == sum(answer.status_code == 429 for answer in answers)
+
+
+def test_a_client_that_asks_again_at_once_finds_its_slot_free() -> None:
+    one = replace(SETTINGS, slots=SlotLimits(limit=1))
+    with served(one) as route, httpx.Client(base_url=route.url, timeout=20) as first, httpx.Client(base_url=route.url) as second:
+        for _ in range(100):
+            assert first.post(PATH, json={}).status_code == 200
+            assert second.post(PATH, json={}).status_code == 200
