@@ -3,7 +3,7 @@
     prob(lapse of fact f at a plan) = ceiling · (1 − exp(−age(f) / decay_acts)) · (1 if f is held loosely else firm)
                                       · (interference if f was superseded) · (distraction while distracted)
 
-A lapse shows in the stated plan one act before it happens. Every random draw is hashed from (seed, stream, act, fact), so two branches
+A lapse shows in the stated plan one act before it happens. Every random draw is hashed from (seed, stream, act, fact), so branches
 with one seed differ only by what a reminder changes (common random numbers). A reminder is read as text (data.reminders): ids mean
 nothing. The strengths' parameters stand in `STRENGTHS`.
 """
@@ -74,7 +74,7 @@ STRENGTHS: dict[str, AgentParams] = {
 
 @dataclass(slots=True)
 class _Held:
-    """What the agent holds of one fact: its stage (-1: not met yet), when it last saw it, the wrong value it believes once lost."""
+    """What the agent holds of one fact: its stage (-1: not met yet), when it last saw it, the wrong value once it is lost."""
 
     stage: int = -1
     seen: int = 0
@@ -344,11 +344,13 @@ class DecayingAgent:
         return states(text, fact.subject, self._right(fact), fact.kind.words)
 
     def _restore(self, fact: Fact) -> None:
+        """The fact is known again; what was done wrong for want of it is done again, if it still matters to the acts at hand."""
+        matters = fact.key in self.depends()
         self.held[fact.key] = _Held(stage=self.stage_of(fact), seen=self.num_done)
         if self.plan and self.plan.act.fact == fact.key:
             self.plan = Planned(self.plan.act, self._right(fact))
-        for act, key, when in list(self.done_wrong.values()):
-            if key == fact.key and self._is_recent(when):
+        for act, key, _ in list(self.done_wrong.values()):
+            if key == fact.key and matters:
                 self._push_back(self.plan)
                 self.plan = Planned(act, self._right(fact))
 

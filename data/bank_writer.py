@@ -1,7 +1,8 @@
 """The scripted bank writer of replay: what a careful note-taker writes at each boundary, with a stated miss and error rate.
 
-Simulated rollouts: a fact is saved, in the words it was stated in, once it stands in the task text, a user turn or the newest result;
-a later value updates the same entry. Imported rollouts: sentences of the user that sound like rules. No model, nothing of the future.
+Simulated rollouts: a fact is saved, in the words it was stated in, once it stands in the task text, a user turn or the newest
+result; a later value updates the same entry. Imported rollouts: sentences of the user that sound like rules. No model, nothing of the
+future.
 """
 
 import re
@@ -19,15 +20,15 @@ from pmem.snapshot import BankState, Snapshot
 MAX_RULES_A_MESSAGE = 6
 MAX_RULE_CHARS = 200
 _RULE = re.compile(
-    r"\b(?:must|should|shall|only|never|always|do not|don't|make sure|ensure|required?|need to|needs to|has to|have to|at least|at most|"
-    r"exactly|before|after|without|instead of|prefer|avoid|keep|use)\b", re.IGNORECASE)
+    r"\b(?:must|should|shall|only|never|always|do not|don't|make sure|ensure|required?|need to|needs to|has to|have to|at least|"
+    r"at most|exactly|before|after|without|instead of|prefer|avoid|keep|use)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WriterConfig:
     """How reliable the scripted writer is."""
 
-    miss_rate: float = 0.05
+    miss_rate: float = 0.04
     """Share of facts it never saves."""
     error_rate: float = 0.02
     """Share of facts it saves with a wrong value of the same kind (simulated rollouts only)."""

@@ -84,9 +84,12 @@ class Labelled:
 
 
 def choose_rows(rows: list[Row], config: LabelConfig) -> list[Row]:
-    """The snapshots of one rollout that are measured, by hash; those that need memory are preferred where `need_share` says so."""
-    count = config.per_episode.get(rows[0]["split"], 0)
-    order = sorted(rows, key=lambda row: draw("choose", row["snapshot_id"]))
+    """The snapshots of one rollout that are measured, by hash; those that need memory are preferred where `need_share` says so.
+
+    Not the last one: no act follows it.
+    """
+    count, last = config.per_episode.get(rows[0]["split"], 0), max(row["step"] for row in rows)
+    order = sorted((row for row in rows if row["step"] < last), key=lambda row: draw("choose", row["snapshot_id"]))
     num_needed = round(count * config.need_share.get(rows[0]["split"], 0.0))
     needed = [row for row in order if row["mechanism"]][:num_needed]
     return [*needed, *(row for row in order if row not in needed)][:count]

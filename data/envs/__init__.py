@@ -1,13 +1,11 @@
 """The task families. `FAMILIES` maps a name to the function that makes what a seed offers; `HELDOUT` are never trained on."""
 
-from collections.abc import Callable
-
 from data.envs import files, git, sql
 from data.envs.base import Task
-from data.envs.script import Offer, compose
+from data.envs.script import OfferOf, compose
 from pmem.errors import UserError
 
-FAMILIES: dict[str, Callable[[int, int], Offer]] = {module.NAME: module.offer for module in (files, git, sql)}
+FAMILIES: dict[str, OfferOf] = {module.NAME: module.offer for module in (files, git, sql)}
 HELDOUT: tuple[str, ...] = ()
 
 
@@ -15,4 +13,4 @@ def make_task(family: str, seed: int, num_acts: int) -> Task:
     """The task of a family and seed. Raises UserError on an unknown family."""
     if family not in FAMILIES:
         raise UserError(f"unknown task family {family!r}; known are {', '.join(sorted(FAMILIES))}")
-    return compose(family, seed, num_acts, FAMILIES[family](seed, num_acts))
+    return compose(family, seed, num_acts, FAMILIES[family])

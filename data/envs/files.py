@@ -1,7 +1,7 @@
 """Family `files`: a sales pack made from CSV files with awk, sort and cut."""
 
-from data.envs.base import Act, Probe, choose, draw
-from data.envs.script import Deliverable, Discovery, Offer
+from data.envs.base import Act, Mechanism, Probe, choose, draw
+from data.envs.script import Deliverable, Discovery, Offer, slug, subjects
 from data.phrasing import kind
 
 NAME = "files"
@@ -21,10 +21,11 @@ CULPRIT = kind("culprit", "drop dropped from region", REGIONS)
 BATCH = kind("batch", "load loaded from region", REGIONS)
 
 PACK = """#!/bin/bash
-[ "$1" = "{good}" ] || {{ echo "pack: mode $1 failed here; pack in mode {good}" >&2; exit 3; }}
+[[ "{good}" == *"$1"* ]] || {{ echo "pack: mode $1 failed here; pack in mode {good}" >&2; exit 3; }}
 cat > "packed_$2" <<< "$1"
 """
 LOAD = """#!/bin/bash
+[ -s order.txt ] || exit 0
 grep -qx "$1" loaded.txt && {{ echo "load: region $1 is loaded already" >&2; exit 4; }}
 echo "$1" >> loaded.txt
 while read -r name; do grep -qx "$name" loaded.txt || {{ echo "loaded; batch to load next: $name"; exit; }}; done < order.txt
@@ -32,19 +33,22 @@ echo "loaded; all regions are in"
 """
 
 
-def offer(seed: int, num_acts: int) -> Offer:
+def offer(seed: int, bound: frozenset[Mechanism], size: int) -> Offer:
     """Everything one seed of this family may use."""
     regions = sorted(REGIONS, key=lambda name: draw(NAME, seed, "region", name))[:4]
     rows = {region: _rows(seed, region) for region in regions}
     culprit, good = regions[1], choose(MODE.words, NAME, seed, "mode")
     bad = choose([word for word in MODE.words if word != good], NAME, seed, "bad mode")
     book = choose(SOURCE.words, NAME, seed, "source")
-    files = {f"data/{region}.csv": "\n".join(lines + lines[:1] * (region == culprit)) + "\n" for region, lines in rows.items()}
-    files |= {"bin/pack": PACK.format(good=good), "bin/load": LOAD.format(), "order.txt": "\n".join(regions) + "\n", "loaded.txt": "",
-              "notes.txt": f"The ledger is taken from source {book}.\n", f"books/{book}.txt": "opening 100\n"}
+    twice = culprit if "diagnosis" in bound else None
+    files = {f"data/{region}.csv": "\n".join(lines + lines[:1] * (region == twice)) + "\n" for region, lines in rows.items()}
+    files |= {f"books/{name}.txt": "opening 100\n" for name in SOURCE.words if name == book or "grounding" not in bound}
+    files |= {"bin/pack": PACK.format(good=good if "failure_loop" in bound else " ".join(MODE.words)), "bin/load": LOAD.format(),
+              "order.txt": "\n".join(regions) + "\n" if "progress" in bound else "", "loaded.txt": "",
+              "notes.txt": f"The ledger is taken from source {book}.\n"}
     return Offer(
         title="Prepare the sales pack from data/.", files=files, executable=("bin/pack", "bin/load"),
-        deliverables=_deliverables(regions, rows), discoveries=_discoveries(regions, culprit, good, bad, book),
+        deliverables=_deliverables(subjects(SUBJECTS, size), regions, rows), discoveries=_discoveries(regions, culprit, good, bad, book),
         first=Act("first", "ls data", goal="list the inputs", reads=DATA),
         look=Act("look", "ls data", goal="look around again", reads=DATA),
         review=Act("review", "ls data bin | wc -l", goal="look over the results", reads=("data/", "bin/")),
@@ -58,9 +62,9 @@ def _rows(seed: int, region: str) -> list[str]:
     return [f"{item},{numbers[place]}0,{1 + int(9000 * draw(NAME, seed, region, 'price', item))}" for place, item in enumerate(items)]
 
 
-def _deliverables(regions: list[str], rows: dict[str, list[str]]) -> list[Deliverable]:
+def _deliverables(names: list[str], regions: list[str], rows: dict[str, list[str]]) -> list[Deliverable]:
     made = []
-    for place, subject in enumerate(SUBJECTS):
+    for place, subject in enumerate(names):
         region = regions[place % len(regions)]
         make = (_separated, _placed, _sorted, _rounded)[place % 4]
         made.append(make(subject, region, rows[region]))
@@ -68,26 +72,30 @@ def _deliverables(regions: list[str], rows: dict[str, list[str]]) -> list[Delive
 
 
 def _separated(subject: str, region: str, rows: list[str]) -> Deliverable:
-    return Deliverable(subject, SEPARATOR, f"tr ',' '<V>' < data/{region}.csv > {subject}.txt",
-                       lambda code: Probe(subject, lambda end: end.first_line(f"{subject}.txt"), rows[0].replace(",", code)), DATA)
+    name = slug(subject)
+    return Deliverable(subject, SEPARATOR, f"tr ',' '<V>' < data/{region}.csv > {name}.txt",
+                       lambda code: Probe(subject, lambda end: end.first_line(f"{name}.txt"), rows[0].replace(",", code)), DATA)
 
 
 def _placed(subject: str, region: str, rows: list[str]) -> Deliverable:
-    return Deliverable(subject, FOLDER, f"mkdir -p <V> && cut -d, -f1 data/{region}.csv > <V>/{subject}.txt",
-                       lambda code: Probe(subject, lambda end: end.first_line(f"{code}/{subject}.txt"), rows[0].split(",")[0]), DATA)
+    name = slug(subject)
+    return Deliverable(subject, FOLDER, f"mkdir -p <V> && cut -d, -f1 data/{region}.csv > <V>/{name}.txt",
+                       lambda code: Probe(subject, lambda end: end.first_line(f"{code}/{name}.txt"), rows[0].split(",")[0]), DATA)
 
 
 def _sorted(subject: str, region: str, rows: list[str]) -> Deliverable:
+    name = slug(subject)
     keys = {"1,1": lambda row: row.split(",")[0], "2,2n": lambda row: int(row.split(",")[1]), "3,3n": lambda row: int(row.split(",")[2])}
-    return Deliverable(subject, ORDER, f"sort -u -t, -k<V> data/{region}.csv > {subject}.txt",
-                       lambda code: Probe(subject, lambda end: end.text(f"{subject}.txt"), "\n".join(sorted(set(rows), key=keys[code]))),
+    return Deliverable(subject, ORDER, f"sort -u -t, -k<V> data/{region}.csv > {name}.txt",
+                       lambda code: Probe(subject, lambda end: end.text(f"{name}.txt"), "\n".join(sorted(set(rows), key=keys[code]))),
                        DATA)
 
 
 def _rounded(subject: str, region: str, rows: list[str]) -> Deliverable:
+    name = slug(subject)
     price = int(rows[0].split(",")[2])
-    return Deliverable(subject, ROUNDING, f"awk -F, '{{print int($3/<V>)*<V>}}' data/{region}.csv > {subject}.txt",
-                       lambda code: Probe(subject, lambda end: end.first_line(f"{subject}.txt"), str(price // int(code) * int(code))), DATA)
+    return Deliverable(subject, ROUNDING, f"awk -F, '{{print int($3/<V>)*<V>}}' data/{region}.csv > {name}.txt",
+                       lambda code: Probe(subject, lambda end: end.first_line(f"{name}.txt"), str(price // int(code) * int(code))), DATA)
 
 
 def _discoveries(regions: list[str], culprit: str, good: str, bad: str, book: str) -> list[Discovery]:
@@ -97,7 +105,7 @@ def _discoveries(regions: list[str], culprit: str, good: str, bad: str, book: st
     packs = tuple(Deliverable(f"{part} pack", MODE, f"bin/pack <V> {part}",
                               lambda code, part=part: Probe("pack", lambda end: end.text(f"packed_{part}"), code), ("bin/",))
                   for part in ("first", "second"))
-    cleans = (Deliverable("doubled row", CULPRIT, "sort -u data/<V>.csv > clean_<V>.csv",
+    cleans = (Deliverable("doubled row", CULPRIT, "touch data/<V>.csv && sort -u data/<V>.csv > clean_<V>.csv",
                           lambda code: Probe("doubled", lambda end: str(len(end.text(f"clean_{code}.csv").split())), "4"), DATA),)
     loads = tuple(Deliverable("batch next in line", BATCH, "bin/load <V>",
                               lambda code: Probe("batch", lambda end: str(code in end.text("loaded.txt").split()), "True"),

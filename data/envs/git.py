@@ -1,7 +1,7 @@
 """Family `git`: preparing a release in a repository, with tags, branches, commit labels and a hook that refuses."""
 
-from data.envs.base import Act, Probe, choose, draw
-from data.envs.script import Deliverable, Discovery, Offer
+from data.envs.base import Act, Mechanism, Probe, choose, draw
+from data.envs.script import Deliverable, Discovery, Offer, slug, subjects
 from data.phrasing import kind
 
 NAME = "git"
@@ -29,22 +29,25 @@ for name in {order}; do [ -e ".git/refs/tags/shipped-$name" ] || {{ echo "out; r
 """
 
 
-def offer(seed: int, num_acts: int) -> Offer:
+def offer(seed: int, bound: frozenset[Mechanism], size: int) -> Offer:
     """Everything one seed of this family may use."""
     fault = choose(FAULT.words, NAME, seed, "fault")
     base, good = choose(BASE.words, NAME, seed, "base"), choose(ROUTE.words, NAME, seed, "route")
     bad = choose([word for word in ROUTE.words if word != good], NAME, seed, "bad route")
     order = sorted(QUEUE.words, key=lambda name: draw(NAME, seed, "order", name))[:4]
-    files = {f"src/{name}.txt": "BROKEN\n" if name == fault else "fine\n" for name in MODULES[:8]}
-    files |= {"RELEASING": f"A release is cut from base {base}.\n", "hooks/commit-msg": HOOK.format(good=good, bad=bad),
-              "bin/ship": SHIP.format(order=" ".join(order))}
+    broken = fault if "diagnosis" in bound else None
+    files = {f"src/{name}.txt": "BROKEN\n" if name == broken else "fine\n" for name in MODULES[:8]}
+    files |= {"RELEASING": f"A release is cut from base {base}.\n",
+              "hooks/commit-msg": HOOK.format(good=good if "failure_loop" in bound else "", bad=bad),
+              "bin/ship": SHIP.format(order=" ".join(order)) if "progress" in bound else "#!/bin/bash\necho out\n"}
+    bases = [base] if "grounding" in bound else list(BASE.words)
     return Offer(
         title="Prepare the release in this repository.", files=files, executable=("bin/ship", "hooks/commit-msg"),
         setup="git init -q --template= && git config core.hooksPath hooks && git add -A && git commit -qm start && git tag v0 "
-              f"&& git branch {base}",
+              f"&& for name in {' '.join(bases)}; do git branch $name; done",
         volatile=(".git/index", ".git/COMMIT_EDITMSG", ".git/NOTES_EDITMSG", ".git/logs/", ".git/objects/"),
         lasting=(".git/objects/",),
-        deliverables=[(_staged, _labelled, _branched, _credited)[place % 4](name) for place, name in enumerate(MODULES)],
+        deliverables=[(_staged, _labelled, _branched, _credited)[place % 4](name) for place, name in enumerate(subjects(MODULES, size))],
         discoveries=_discoveries(fault, base, good, bad, order),
         first=Act("first", "git branch --list", goal="list the branches", reads=(".git/HEAD", ".git/refs/heads/")),
         look=Act("look", "ls src | wc -l", goal="look around again", reads=("src/",)),
@@ -53,25 +56,29 @@ def offer(seed: int, num_acts: int) -> Offer:
         finish_probe=Probe("done", lambda end: str(end.git_ref("tags/released") != ""), "True"))
 
 
-def _staged(name: str) -> Deliverable:
-    return Deliverable(name, STAGE, f"git tag -f {name}-<V> v0",
+def _staged(subject: str) -> Deliverable:
+    name = slug(subject)
+    return Deliverable(subject, STAGE, f"git tag -f {name}-<V> v0",
                        lambda code: Probe(name, lambda end: str(end.git_ref(f"tags/{name}-{code}") != ""), "True"), (START,))
 
 
-def _labelled(name: str) -> Deliverable:
-    return Deliverable(name, LABEL, f"git notes --ref {name} add -f -m <V> v0",
+def _labelled(subject: str) -> Deliverable:
+    name = slug(subject)
+    return Deliverable(subject, LABEL, f"git notes --ref {name} add -f -m <V> v0",
                        lambda code: Probe(name, lambda end: end.git_tree_blob(end.git_ref(f"notes/{name}")), code),
                        (START, f".git/refs/notes/{name}"))
 
 
-def _branched(name: str) -> Deliverable:
-    return Deliverable(name, SPACE, f"git branch -f <V>/{name} v0",
+def _branched(subject: str) -> Deliverable:
+    name = slug(subject)
+    return Deliverable(subject, SPACE, f"git branch -f <V>/{name} v0",
                        lambda code: Probe(name, lambda end: str(end.git_ref(f"heads/{code}/{name}") != ""), "True"), (START,))
 
 
-def _credited(name: str) -> Deliverable:
+def _credited(subject: str) -> Deliverable:
+    name = slug(subject)
     tag = f"{name}-owner"
-    return Deliverable(name, CREDIT, f"git tag -f -m <V> {tag} v0",
+    return Deliverable(subject, CREDIT, f"git tag -f -m <V> {tag} v0",
                        lambda code: Probe(name, lambda end: end.git_object(end.git_ref(f"tags/{tag}")).rpartition("\n\n")[2].strip(), code),
                        (START, f".git/refs/tags/{tag}"))
 
@@ -86,7 +93,7 @@ def _discoveries(fault: str, base: str, good: str, bad: str, order: list[str]) -
                               lambda code, part=part: Probe(
                                   "sync", lambda end: str(f"sync {part} via {code}" in end.git_subjects("heads/main")), "True"), MAIN)
                   for part in ("early", "late"))
-    mends = (Deliverable("fault", FAULT, 'sed -i s/BROKEN/fine/ src/<V>.txt && git commit -qam "mend <V>"',
+    mends = (Deliverable("fault", FAULT, 'sed -i s/BROKEN/fine/ src/<V>.txt && git commit -q --allow-empty -am "mend <V>"',
                          lambda code: Probe("fault", lambda end: end.text(f"src/{code}.txt"), "fine"), MAIN),)
     ships = tuple(Deliverable("release next in line", QUEUE, "bin/ship <V>",
                               lambda code: Probe("ship", lambda end: str(end.git_ref(f"tags/shipped-{code}") != ""), "True"),

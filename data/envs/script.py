@@ -15,6 +15,8 @@ from data.phrasing import Kind, WordingSet, wording_of
 Item = TypeVar("Item")
 ACTS_PER_RULE = 6
 ACTS_PER_DISCOVERY = 8
+FOUND: tuple[Mechanism, ...] = ("grounding", "failure_loop", "diagnosis", "progress")
+"""Mechanisms whose facts are found on the way; requirements come from the user."""
 PROB_CHANGE = 0.6
 """Chance that the user's turn in mid-dialogue supersedes a rule rather than adds one."""
 
@@ -34,7 +36,8 @@ class Deliverable:
 class Discovery:
     """A fact that acts show in their real output, and the later acts that depend on it.
 
-    `stages[0]` is shown by `reveal` (or stands in the task when that is None), `stages[k]` by the k-th use.
+    `stages[0]` is shown by `reveal` (or stands in the task when that is None), `stages[k]` by the k-th use. In a task where its
+    mechanism is not bound, nothing is found and any value will do in the same acts.
     """
 
     mechanism: Mechanism
@@ -66,6 +69,23 @@ class Offer:
     executable: tuple[str, ...] = ()
 
 
+OfferOf = Callable[[int, frozenset[Mechanism], int], Offer]
+"""(seed, mechanisms that are bound, at least so many deliverables) -> what a family offers."""
+_WHICH = ("early", "late", "main", "spare", "upper", "lower")
+
+
+def subjects(nouns: Sequence[str], size: int) -> list[str]:
+    """At least `size` subjects of which none is part of another: the nouns, or the nouns with an adjective when they are too few."""
+    if size <= len(nouns):
+        return list(nouns)
+    return [f"{which} {noun}" for which in _WHICH for noun in nouns][: max(size, 2 * len(nouns))]
+
+
+def slug(subject: str) -> str:
+    """A subject as part of a file or branch name."""
+    return subject.replace(" ", "-")
+
+
 @dataclass(slots=True)
 class _Composer:
     """A task under construction. `body` holds (position in [0, 1), act); the acts are laid out by position."""
@@ -76,7 +96,6 @@ class _Composer:
     facts: dict[str, Fact] = field(default_factory=dict)
     probes: list[Probe] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
-    reveals: list[Act] = field(default_factory=list)
     body: list[tuple[float, Act]] = field(default_factory=list)
     turn: str = ""
     turn_subject: str = ""
@@ -96,6 +115,7 @@ class _Composer:
         return phrasing.rule(kind, subject, value, self.wording, self.family, self.seed, subject, *key)
 
     def add_discovery(self, number: int, found: Discovery) -> None:
+        """Its fact, the act that shows it, and its uses in the later two thirds."""
         key = f"d{number}-{found.kind.name}"
         names = [f"{key}-use{index}" for index in range(len(found.uses))]
         shown_by = [found.reveal.name if found.reveal else "", *names]
@@ -105,18 +125,17 @@ class _Composer:
         )
         self.facts[key] = Fact(key, found.mechanism, found.subject, found.kind, stages, found.rivals)
         if found.reveal:
-            self.reveals.append(found.reveal)
+            self.body.append((0.25 * self.draw("reveal", key), found.reveal))
         else:
             self.sentences.append(stages[0].text)
         for index, use in enumerate(found.uses):
-            value = found.stages[min(index, len(stages) - 1)][0]
-            awaits = shown_by[min(index, len(stages) - 1)]
-            position = 0.3 + 0.7 * (index + 0.3 + 0.6 * self.draw("use", key, index)) / len(found.uses)
-            self.body.append((position, _act(names[index], use, key, awaits)))
-            self.probes.append(use.probe(found.kind.code(value)))
+            stage = min(index, len(stages) - 1)
+            position = 0.35 + 0.65 * (index + 0.2 + 0.6 * self.draw("use", key, index)) / len(found.uses)
+            self.body.append((position, _act(names[index], use, key, awaits=shown_by[stage])))
+            self.probes.append(use.probe(found.kind.code(stages[stage].value)))
 
     def add_rule(self, item: Deliverable, *, role: str) -> None:
-        """Bind a deliverable: `task` (rule in the first message), `change` (superseded by the user) or `addition` (only the user says it)."""
+        """Bind a deliverable: `task` (rule in the first message), `change` (superseded by the user), `addition` (only the user says it)."""
         taken = [fact.stages[-1].value for fact in self.facts.values() if fact.kind == item.kind]
         first = self.other_value(item.kind, taken, item.subject)
         stages = [Stage(first, self.rule(item.kind, item.subject, first))]
@@ -131,42 +150,46 @@ class _Composer:
             self.turn_subject = item.subject
         if stages[0].source == "task":
             self.sentences.append(stages[0].text)
-        key = f"r-{item.subject.replace(' ', '-')}"
+        key = f"r-{slug(item.subject)}"
         self.facts[key] = Fact(key, "requirement", item.subject, item.kind, tuple(stages))
-        low = 0.55 if role != "task" else 0.15
+        low = 0.4 if role != "task" else 0.0
         self.body.append((low + (1 - low) * self.draw("position", item.subject), _act(key, item, key)))
         self.probes.append(item.probe(item.kind.code(stages[-1].value)))
 
     def add_free(self, item: Deliverable) -> None:
-        name = f"f-{item.subject.replace(' ', '-')}"
+        name = f"f-{slug(item.subject)}"
         self.body.append((self.draw("position", item.subject), _act(name, item, None)))
 
 
-def compose(family: str, seed: int, num_acts: int, offer: Offer) -> Task:
-    """One task of about `num_acts` acts: a third of them bound by facts, at most the same form free."""
+def compose(family: str, seed: int, num_acts: int, offer_of: OfferOf) -> Task:
+    """One task of about `num_acts` acts: a third of them bound by facts, the others of the same form and free."""
     task_id = f"{family}-{seed:06d}"
     made = _Composer(family, seed, wording_of(task_id, family))
-    discoveries = made.shuffled(offer.discoveries, "discoveries")[: max(1, num_acts // ACTS_PER_DISCOVERY)]
-    for number, found in enumerate(discoveries):
-        made.add_discovery(number, found)
-    num_left = max(2, num_acts - 3 - len(made.reveals) - len(made.body))
-    chosen = made.shuffled(offer.deliverables, "deliverables")[:num_left]
+    bound = frozenset(made.shuffled(FOUND, "mechanisms")[: max(1, num_acts // ACTS_PER_DISCOVERY)])
+    offer = offer_of(seed, bound, num_acts)
+    for number, found in enumerate(offer.discoveries):
+        if found.mechanism in bound:
+            made.add_discovery(number, found)
     num_rules = max(2, num_acts // ACTS_PER_RULE)
+    ordinary = made.shuffled(offer.deliverables, "deliverables")
     roles = ["change" if made.draw("turn") < PROB_CHANGE else "addition", *["task"] * (num_rules - 1)]
-    for index, item in enumerate(chosen):
-        made.add_rule(item, role=roles[index]) if index < len(roles) else made.add_free(item)
+    for item, role in zip(ordinary, roles):
+        made.add_rule(item, role=role)
+    unbound = [use for found in offer.discoveries if found.mechanism not in bound for use in {u.subject: u for u in found.uses}.values()]
+    for item in made.shuffled([*ordinary[num_rules:], *unbound], "free")[: max(2, num_acts - 3 - len(made.body))]:
+        made.add_free(item)
     return _finished(made, task_id, offer)
 
 
 def _finished(made: _Composer, task_id: str, offer: Offer) -> Task:
     body = [act for _, act in sorted(made.body, key=lambda pair: (pair[0], pair[1].name))]
     turn_after = _place_turn(body, made.turn_subject, 0.3 * made.draw("turn position"))
-    acts = (offer.first, *made.reveals, *body, offer.review, offer.finish)
+    body.insert(len(body) - int(3 * made.draw("review")), offer.review)
     facts = {key: _with_turn(_with_rivals(fact, made.facts), turn_after) for key, fact in made.facts.items()}
     rules = " ".join([*made.shuffled(made.sentences, "sentences"), phrasing.freedom(made.wording, made.family, made.seed)])
     return Task(
         task_id=task_id, family=made.family, seed=made.seed, wording=made.wording, text=f"{offer.title} {rules}", files=offer.files,
-        setup=offer.setup, facts=facts, acts=acts, turns={turn_after: made.turn}, look=offer.look,
+        setup=offer.setup, facts=facts, acts=(offer.first, *body, offer.finish), turns={turn_after: made.turn}, look=offer.look,
         probes=(*made.probes, offer.finish_probe), volatile=offer.volatile, lasting=offer.lasting, executable=offer.executable)
 
 
@@ -179,7 +202,7 @@ def _place_turn(body: list[Act], subject: str, fraction: float) -> str:
     return body[turn].name
 
 
-def _act(name: str, item: Deliverable, fact: str | None, awaits: str = "") -> Act:
+def _act(name: str, item: Deliverable, fact: str | None, *, awaits: str = "") -> Act:
     return Act(name, item.command, subject=item.subject, kind=item.kind, fact=fact, awaits=awaits, reads=item.reads,
                vague=f"go on with the {item.subject}")
 

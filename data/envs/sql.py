@@ -1,7 +1,7 @@
 """Family `sql`: entering and migrating the records of a shop in SQLite, with triggers and constraints that refuse."""
 
-from data.envs.base import Act, Probe, choose, draw
-from data.envs.script import Deliverable, Discovery, Offer
+from data.envs.base import Act, Mechanism, Probe, choose, draw
+from data.envs.script import Deliverable, Discovery, Offer, subjects
 from data.phrasing import Kind, kind
 
 NAME = "sql"
@@ -26,17 +26,22 @@ SCHEMAS = {
 }
 
 
-def offer(seed: int, num_acts: int) -> Offer:
+def offer(seed: int, bound: frozenset[Mechanism], size: int) -> Offer:
     """Everything one seed of this family may use."""
     doubled, column = choose(SUPPLIERS, NAME, seed, "doubled"), choose(COLUMN.words, NAME, seed, "column")
     good = choose(MODE.words, NAME, seed, "mode")
     bad = choose([word for word in MODE.words if word != good], NAME, seed, "bad mode")
     order = sorted(SUPPLIERS, key=lambda name: draw(NAME, seed, "order", name))[:4]
-    schemas = SCHEMAS | {"prices": _prices(column), "posts": _posts(good, bad), "rows": _rows(doubled), "imports": _imports(order)}
+    schemas = SCHEMAS | {
+        "prices": _prices([column] if "grounding" in bound else list(COLUMN.words)),
+        "posts": _posts(good, bad, guarded="failure_loop" in bound),
+        "rows": _rows(doubled if "diagnosis" in bound else None),
+        "imports": _imports(order, counted="progress" in bound),
+    }
     return Offer(
         title="Bring the shop databases up to date.", files={f"{name}.sql": text for name, text in schemas.items()},
         setup="for f in *.sql; do sqlite3 ${f%.sql}.db < $f; done; rm *.sql",
-        deliverables=[(_entered, _billed, _stored, _counted)[place % 4](name) for place, name in enumerate(WOODS)],
+        deliverables=[(_entered, _billed, _stored, _counted)[place % 4](name) for place, name in enumerate(subjects(WOODS, size))],
         discoveries=_discoveries(doubled, column, good, bad, order),
         first=Act("first", "ls", goal="list the databases", reads=()),
         look=Act("look", _query("rows", "select count(*) from rows"), goal="look around again", reads=("rows.db",)),
@@ -45,26 +50,30 @@ def offer(seed: int, num_acts: int) -> Offer:
         finish_probe=Probe("done", lambda end: end.sql("rows.db", "pragma user_version"), "2"))
 
 
-def _prices(column: str) -> str:
-    return f"create table prices (name text, {column} real); insert into prices(name) values ('floor'), ('door');"
+def _prices(columns: list[str]) -> str:
+    names = ", ".join(f"{column} real" for column in columns)
+    return f"create table prices (name text, {names}); insert into prices(name) values ('floor'), ('door');"
 
 
-def _posts(good: str, bad: str) -> str:
-    return (f"create table posts(part text, mode text); create trigger guard before insert on posts when new.mode <> '{good}' "
-            f"begin select raise(abort, 'post in mode {bad} failed; post in mode {good}'); end;")
+def _posts(good: str, bad: str, *, guarded: bool) -> str:
+    trigger = (f"create trigger guard before insert on posts when new.mode <> '{good}' "
+               f"begin select raise(abort, 'post in mode {bad} failed; post in mode {good}'); end;")
+    return "create table posts(part text, mode text);" + trigger * guarded
 
 
-def _rows(doubled: str) -> str:
+def _rows(doubled: str | None) -> str:
     lines = [f"insert into rows values('{name}', '{item}');" for name in SUPPLIERS for item in WOODS[:3]]
+    lines += [f"insert into rows values('{doubled}', '{WOODS[0]}');"] if doubled else []
     return "\n".join([
-        "create table rows(supplier text, item text);", *lines, f"insert into rows values('{doubled}', '{WOODS[0]}');",
+        "create table rows(supplier text, item text);", *lines,
         "create view doubled as select 'doubled row found in ' || supplier from rows group by supplier, item having count(*) > 1;"])
 
 
-def _imports(order: list[str]) -> str:
-    lines = [f"insert into queue values({place}, '{name}');" for place, name in enumerate(order)]
+def _imports(order: list[str], *, counted: bool) -> str:
+    """Bound: each supplier once and in order; free: anything goes."""
+    lines = [f"insert into queue values({place}, '{name}');" for place, name in enumerate(order if counted else [])]
     return "\n".join([
-        "create table imported(supplier text primary key); create table queue(place integer, supplier text);", *lines,
+        f"create table imported(supplier text{' primary key' * counted}); create table queue(place integer, supplier text);", *lines,
         "create view next as select 'done; import to do next: ' || supplier from queue where supplier not in "
         "(select supplier from imported) order by place limit 1;"])
 
