@@ -21,7 +21,7 @@ from tests.serve.engine_app import EngineApp, WithApp, serving
 
 PATH = "/v1/chat/completions"
 SETTINGS = CapacitySettings(
-    slots=SlotLimits(limit=2, hold_idle_s=0.2, hold_after_decision_s=0.05), model_hash="abc", prompt_version="p1"
+    slots=SlotLimits(limit=2, hold_idle_s=2.0, hold_after_decision_s=2.0), model_hash="abc", prompt_version="p1"
 )
 
 
@@ -36,7 +36,7 @@ class Served:
     def post(self, body: dict[str, Any], headers: dict[str, str] | None = None, path: str = PATH) -> httpx.Response:
         return httpx.post(self.url + path, json=body, headers=headers, timeout=20)
 
-    def wait_idle(self, seconds: float = 5) -> None:
+    def wait_idle(self, seconds: float = 15) -> None:
         end = time.monotonic() + seconds
         while self.limit.slots.in_flight or self.engine.running:
             assert time.monotonic() < end, (self.limit.slots.in_flight, self.engine.running)
@@ -59,15 +59,15 @@ async def many(url: str, bodies: list[tuple[dict[str, Any], dict[str, str]]]) ->
 def test_everything_above_the_limit_is_refused_at_once() -> None:
     with served() as route:
         started = time.monotonic()
-        answers = asyncio.run(many(route.url, [({"sleep_s": 0.5}, {})] * 10))
+        answers = asyncio.run(many(route.url, [({"sleep_s": 2}, {})] * 10))
         codes = sorted(answer.status_code for answer in answers)
-        assert codes == [200] * 2 + [429] * 8 and time.monotonic() - started < 3
+        assert codes == [200] * 2 + [429] * 8 and time.monotonic() - started < 6
         refused = next(answer for answer in answers if answer.status_code == 429)
         assert refused.headers["retry-after"] == "1"
         assert refused.json()["error"] | {"message": ""} == {
             "message": "", "type": "rate_limit_error", "param": None, "code": "full",
         }  # fmt: skip
-        assert refused.elapsed.total_seconds() < 0.4
+        assert refused.elapsed.total_seconds() < 1.9
         assert route.engine.peak == 2
         capacity = httpx.get(route.url + "/capacity").json()
         assert capacity == {"limit": 2, "in_flight": 0, "refused_total": 8, "model_hash": "abc", "prompt_version": "p1"}
@@ -95,11 +95,11 @@ def test_a_failed_request_ends_its_step() -> None:
 
 
 def test_a_deadline_answers_504_and_the_slot_waits_for_the_engine() -> None:
-    with served(abort_s=0.3) as route:
+    with served(abort_s=1.5) as route:
         started = time.monotonic()
         answer = route.post({"sleep_s": 10}, {"x-pmem-deadline-ms": "200"})
         assert answer.status_code == 504 and answer.json()["error"]["code"] == "deadline"
-        assert time.monotonic() - started < 1.5
+        assert time.monotonic() - started < 5
         assert route.limit.slots.in_flight == 1, "the engine has not let go yet"
         route.wait_idle()
         assert route.engine.num_done == 0
@@ -119,7 +119,7 @@ def test_clients_that_vanish_leave_no_slot_behind() -> None:
 
 
 def test_a_slow_drip_holds_no_slot() -> None:
-    settings = replace(SETTINGS, body=BodyLimits(timeout_s=0.3))
+    settings = replace(SETTINGS, body=BodyLimits(timeout_s=1.0))
     with served(settings) as route:
         place = (urlsplit(route.url).hostname or "", urlsplit(route.url).port or 0)
         drips = [socket.create_connection(place, timeout=5) for _ in range(5)]

@@ -42,7 +42,7 @@ def pair(limit: int = 4, share: float = 1.0) -> Iterator[Pair]:
 
 def test_one_limit_over_both_replicas() -> None:
     with pair(limit=4) as route:
-        answers = asyncio.run(many(route.url, [({"sleep_s": 0.5}, {})] * 24))
+        answers = asyncio.run(many(route.url, [({"sleep_s": 2}, {})] * 24))
         assert sorted(answer.status_code for answer in answers) == [200] * 4 + [429] * 20
         assert [engine.peak for engine in route.engines] == [2, 2], "the load is spread"
 
@@ -59,8 +59,8 @@ def test_the_requests_of_a_step_meet_the_same_replica() -> None:
 
 def test_a_client_that_leaves_reaches_the_replica() -> None:
     with pair() as route, pytest.raises(httpx.ReadTimeout):
-        httpx.post(route.url + PATH, json={"sleep_s": 30}, timeout=0.3)
-    end = time.monotonic() + 5
+        httpx.post(route.url + PATH, json={"sleep_s": 30}, timeout=1)
+    end = time.monotonic() + 15
     while any(engine.running for engine in route.engines):
         assert time.monotonic() < end
         time.sleep(0.02)
