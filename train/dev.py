@@ -12,6 +12,7 @@ from train.batches import Collator, shared_rows
 from train.head import log_masses
 from train.loading import base_causal
 from train.loss import sft_loss, token_log_probs
+from train.processes import num_processes
 from train.rows import TokenRow
 from train.shared_prefix import hidden_states
 
@@ -65,9 +66,12 @@ def dev_scores(model: Any, rows: Sequence[TokenRow], *, point: DecisionPoint, co
 @torch.no_grad()
 def _score_batch(model: Any, batch: dict[str, torch.Tensor], point: DecisionPoint) -> tuple[torch.Tensor, torch.Tensor, Any]:
     """Log masses (rows,) of speaking and of silence at the decision token, and the parts of the loss."""
-    causal = base_causal(model)
-    hidden = hidden_states(causal.base_model, shared_rows(batch))
-    head = causal.get_output_embeddings()
+    if num_processes() > 1:  # sharded weights are whole only inside the model's own forward pass
+        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=False).logits
+        hidden, head = logits, torch.nn.Identity()
+    else:
+        causal = base_causal(model)
+        hidden, head = hidden_states(causal.base_model, shared_rows(batch)), causal.get_output_embeddings()
     at_decision = hidden[torch.arange(len(hidden), device=hidden.device), batch["decision_index"] - 1]
     speak, silent = log_masses(head, at_decision, (point.speak_ids, point.silent_ids))
     return speak, silent, sft_loss(token_log_probs(head, hidden, batch["labels"]), batch, 1.0)

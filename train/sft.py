@@ -19,6 +19,7 @@ from pmem.canonical import file_sha256
 from pmem.config import parse_stage
 from pmem.errors import UserError, exit_code
 from pmem.policy_file import model_hash
+from train.processes import is_main, num_processes
 from train.rows import TokenRow, check_decision, token_rows
 
 
@@ -105,7 +106,10 @@ def run(config: SftConfig) -> dict[str, Any]:
     train = token_rows(tokenizer, [row for row in rows if row["split"] == "train"], max_tokens=config.max_tokens)
     dev = token_rows(tokenizer, [row for row in rows if row["split"] == "dev"][: config.dev_rows], max_tokens=config.max_tokens)
     check_rows(train, dev, config)
-    report_rows(train, dev, config)
+    if is_main():
+        report_rows(train, dev, config)
+    if num_processes() > 1 and config.share_prefix:
+        raise UserError("share_prefix=true works in one process; set share_prefix=false for accelerate launch")
     fingerprint = {
         "config": {
             key: str(value) for key, value in plain_config(config).items() if key not in ("max_minutes", "keep_checkpoints")
@@ -158,6 +162,8 @@ def main() -> None:
     warnings.filterwarnings("ignore", category=FutureWarning)
     config = parse_stage(SftConfig, __doc__, Path("configs/sft.yaml"))
     done = run(config)
+    if not is_main():
+        return
     print(
         f"{config.out}: {done['steps']} steps in {done['minutes']:.1f} min ({done['stop_reason']}), "
         f"best dev at step {done['best_step']}: AUROC {done['dev_auroc']}, {done['tokens_per_s']:.0f} tokens/s"

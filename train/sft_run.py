@@ -18,11 +18,12 @@ from train.dev import DevScores, dev_scores
 from train.loading import device_name, load_model, train_weights, with_lora
 from train.model_card import model_card
 from train.policy_folder import PolicyNotes, plain_config, write_policy_folder
+from train.processes import is_main, main_first, num_processes
 from train.rows import TokenRow
 from train.run_state import RunState
 from train.sft_trainer import DevCallback, RowTrainer
 from train.shared_prefix import common_prefix
-from train.trained_weights import load_trained
+from train.trained_weights import load_trained, save_trained
 from train.trainer_parts import LogCallback, PlanCallback
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def train_rows(
     """Train, keep the best step, write the folder."""
     num_shared = common_prefix([row.prompt_ids for row in (*train, *dev)]) if config.share_prefix else 0
     collator = Collator(tokenizer.pad_token_id, num_shared, decision_weights(train, config.speak_share))
-    resumed = prepare(config.out, fingerprint)
+    with main_first():
+        resumed = prepare(config.out, fingerprint)
     run = RunState(num_steps=planned_steps(config, len(train)), max_minutes=config.max_minutes)
     if resumed:
         run.load(resumed)
@@ -63,7 +65,11 @@ def train_rows(
     watch(trainer, config, dev, point, collator, resumed)
     trainer.train(resume_from_checkpoint=str(resumed) if resumed else None)
     best = checkpoint_folder(config.out) / "best"
-    if dev and (best / "trained.safetensors").exists():
+    if not dev:
+        save_trained(trainer.model, best)
+    with main_first():
+        if num_processes() > 1:
+            model = trained_model(config, base, tokenizer)
         load_trained(model, best)
     scores = dev_scores(model, dev, point=point, collator=collator, batch_rows=config.rows_per_batch * 2) if dev else None
     return write(config, model, tokenizer, point, run, scores, fingerprint, trainer.state.global_step, train)
@@ -186,6 +192,8 @@ def write(
         card=model_card("pmem memory policy, SFT", stage="sft", base=name, facts=facts, dev=dev),
         extra_config={"run": done},
     )
+    if not is_main():
+        return done
     write_policy_folder(config.out, model, tokenizer, point, notes)
     if not config.keep_checkpoints:
         shutil.rmtree(checkpoint_folder(config.out), ignore_errors=True)

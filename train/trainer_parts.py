@@ -13,6 +13,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from pmem.errors import UserError
 from train.checkpoints import writing
 from train.optimizer import MasterAdamW
+from train.processes import is_main
 from train.run_state import RunState
 
 CONSOLE_EVERY_S = 8.0
@@ -102,7 +103,8 @@ class PlanCallback(TrainerCallback):
             control.should_training_stop = True
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self.run.save(Path(str(args.output_dir)) / f"checkpoint-{state.global_step}")
+        if is_main():
+            self.run.save(Path(str(args.output_dir)) / f"checkpoint-{state.global_step}")
 
 
 class LogCallback(TrainerCallback):
@@ -111,7 +113,8 @@ class LogCallback(TrainerCallback):
     def __init__(self, run: RunState, path: Path, *, stage: str, shown: tuple[str, ...], resumed_step: int) -> None:
         self.run, self.path, self.stage, self.shown = run, path, stage, shown
         self._last_shown = 0.0
-        keep_until(path, resumed_step)
+        if is_main():
+            keep_until(path, resumed_step)
 
     def on_log(
         self,
@@ -121,12 +124,14 @@ class LogCallback(TrainerCallback):
         logs: dict[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
-        if not state.is_world_process_zero or logs is None or "train_runtime" in logs:
+        if logs is None or "train_runtime" in logs:
             return
         self.write(state.global_step, {key: value for key, value in logs.items() if key not in ("epoch", "num_tokens")})
 
     def write(self, step: int, values: dict[str, float]) -> None:
-        """Append one line and, when it is time or the plan ends, show it."""
+        """Append one line and, when it is time or the plan ends, show it (main process only)."""
+        if not is_main():
+            return
         seconds = self.run.seconds()
         line: dict[str, float | None] = {"step": step, "elapsed_s": round(seconds, 2), "rows": self.run.rows_seen}
         line |= {key: _plain(value) for key, value in values.items()}
