@@ -86,9 +86,12 @@ def _reasons(verdict: dict[str, Any]) -> str:
     rows = []
     for reason in verdict["reasons"]:
         name, _, sentence = reason["rule"].partition(": ")
+        digits = 0 if (reason["figure"] or 0.0) >= 100 else 3
         word = "<span class='yes-word'>held</span>" if reason["held"] else "<span class='no-word'>not held</span>"
-        rows.append([escape(name.replace("_", " ")), word, value_cell(reason["figure"], reason["interval"], 3), escape(sentence)])
-    return section("Rules of promotion", table(["rule", "", "figure", "what it says"], rows))
+        rows.append(
+            [escape(name.replace("_", " ")), word, value_cell(reason["figure"], reason["interval"], digits), escape(sentence)]
+        )
+    return section("Rules of promotion", table(["rule", "verdict", "figure", "what it says"], rows))
 
 
 def _counts(figures: dict[str, Any]) -> str:

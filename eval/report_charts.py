@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 WIDTH, HEIGHT = 460, 320
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 14, 44
+LEFT, RIGHT, TOP, BOTTOM = 64, 22, 14, 44
 
 
 @dataclass(frozen=True, slots=True)

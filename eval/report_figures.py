@@ -22,28 +22,38 @@ KINDS: dict[str, tuple[str, str]] = {
     "refused": ("refused, dropped or failed", "var(--c5)"),
 }  # fmt: skip
 KIND_OF = {"injected": "spoke", "silent": "silent", "gated": "gated", "malformed": "malformed", "timeout": "timeout"}
+SNAPSHOT_COLUMNS = (
+    "auroc", "auprc", "false_intervention_rate", "recall_needed", "hit_rate", "ece", "brier", "regret", "net_benefit",
+)  # fmt: skip
+LIVE_COLUMNS = ("pass_rate", "reminders_per_task", "tokens_per_injection", "seconds_per_injection")
 LINES = ("var(--c0)", "var(--c2)", "var(--c3)", "var(--c4)", "var(--c5)", "var(--c1)", "var(--c6)")
 
 
 def arms_section(verdict: dict[str, Any], evidence: Evidence, split: str) -> str:
-    head = "".join(f"<th scope='col'>{escape(label)}</th>" for label, _ in COLUMNS.values())
-    body = []
-    for arm, metrics in verdict["arms"].items():
-        cells = "".join(
-            f"<td data-label='{escape(label, quote=True)}'><span>{figure_cell(metrics[name], digits)}</span></td>"
-            for name, (label, digits) in COLUMNS.items()
-        )
-        mark = " class='candidate'" if arm == evidence.candidate else ""
-        body.append(f"<tr{mark}><th scope='row'>{escape(arm)}</th>{cells}</tr>")
+    """All arms, on snapshots and live, the candidate marked."""
     text = (
         f"Split {escape(split)}, each arm at its own threshold; 95 % intervals from resampling whole tasks. "
         "False interventions: share of silence-is-right snapshots it speaks on, episodes averaged first. Recall: share of needed "
         "snapshots on which it says something of positive measured value. Random says the candidate's own words, at its rate, "
-        "at random boundaries: it tells <em>when</em> from <em>how much</em>. Pass rate, reminders, tokens and seconds come from "
-        "live trials."
+        "at random boundaries: it tells <em>when</em> from <em>how much</em>."
     )
-    wide = f"<table class='wide'><thead><tr><th scope='col'>arm</th>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
-    return section("Arms", f"<p>{text}</p>{wide}")
+    live = {arm: metrics for arm, metrics in verdict["arms"].items() if metrics["pass_rate"]["value"] is not None}
+    snapshots = _arms_table(verdict["arms"], SNAPSHOT_COLUMNS, evidence.candidate)
+    trials = _arms_table(live, LIVE_COLUMNS, evidence.candidate) if live else "<p>No live trials were run.</p>"
+    return section("Arms", f"<p>{text}</p>{snapshots}<h3>In live trials</h3>{trials}")
+
+
+def _arms_table(arms: dict[str, Any], names: tuple[str, ...], candidate: str) -> str:
+    head = "".join(f"<th scope='col'>{escape(COLUMNS[name][0])}</th>" for name in names)
+    body = []
+    for arm, metrics in arms.items():
+        cells = ""
+        for name in names:
+            label, digits = COLUMNS[name]
+            cells += f"<td data-label='{escape(label, quote=True)}'><span>{figure_cell(metrics[name], digits)}</span></td>"
+        mark = " class='candidate'" if arm == candidate else ""
+        body.append(f"<tr{mark}><th scope='row'>{escape(arm)}</th>{cells}</tr>")
+    return f"<table class='wide'><thead><tr><th scope='col'>arm</th>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 
 def outcomes_section(figures: dict[str, Any], evidence: Evidence) -> str:
@@ -114,7 +124,7 @@ def trials_section(evidence: Evidence) -> str:
     rows = []
     for arm, entry in evidence.ab["arms"].items():
         for base, paired in entry["paired"].items():
-            p_value = "–" if paired["p_value"] is None else f"{paired['p_value']:.3f}"
+            p_value = "–" if paired["p_value"] is None else "< 0.001" if paired["p_value"] < 0.001 else f"{paired['p_value']:.3f}"
             rows.append([escape(arm), escape(base), figure_cell(paired["difference"], 3), str(paired["pairs"]),
                          f"{paired['helped']} / {paired['harmed']}", p_value, f"{paired['detectable']:.2f}"])  # fmt: skip
     power = evidence.ab["power"]
