@@ -1,12 +1,12 @@
 """The task families. `FAMILIES` maps a name to the function that makes what a seed offers; `HELDOUT` are never trained on."""
 
-from data.envs import files, git, sql
+from data.envs import archives, cleaning, config, files, git, logs, refactor, sql
 from data.envs.base import Task
 from data.envs.script import OfferOf, compose
 from pmem.errors import UserError
 
-FAMILIES: dict[str, OfferOf] = {module.NAME: module.offer for module in (files, git, sql)}
-HELDOUT: tuple[str, ...] = ()
+FAMILIES: dict[str, OfferOf] = {module.NAME: module.offer for module in (files, git, sql, config, archives, cleaning, logs, refactor)}
+HELDOUT: tuple[str, ...] = (logs.NAME, refactor.NAME)
 
 
 def make_task(family: str, seed: int, num_acts: int) -> Task:
