@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 
+STEP_PARAMS = 32
+"""Weights stepped at once: float32 copies of all gradients never exist at the same time."""
+
 
 class MasterAdamW(torch.optim.Optimizer):
     """AdamW (decoupled weight decay) with float32 masters. The weights themselves may have any dtype."""
@@ -26,33 +29,35 @@ class MasterAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One update; the fused kernel of torch does a whole group in one pass over memory."""
+        """One update; the fused kernel of torch goes over memory once."""
         assert closure is None
         for group in self.param_groups:
             params = [param for param in group["params"] if param.grad is not None]
-            states = [self._state_of(param) for param in params]
-            if not params:
-                continue
-            masters = [state["master"] for state in states]
-            torch._fused_adamw_(
-                masters,
-                [param.grad.float() for param in params],
-                [state["exp_avg"] for state in states],
-                [state["exp_avg_sq"] for state in states],
-                [],
-                _advanced(states),
-                lr=group["lr"],
-                beta1=group["betas"][0],
-                beta2=group["betas"][1],
-                weight_decay=group["weight_decay"],
-                eps=group["eps"],
-                amsgrad=False,
-                maximize=False,
-            )
-            for param, master in zip(params, masters):
-                if param.dtype != torch.float32:
-                    param.copy_(master)
+            for start in range(0, len(params), STEP_PARAMS):
+                self._step_some(params[start : start + STEP_PARAMS], group)
         return None
+
+    def _step_some(self, params: list[torch.Tensor], group: dict[str, Any]) -> None:
+        states = [self._state_of(param) for param in params]
+        masters = [state["master"] for state in states]
+        torch._fused_adamw_(
+            masters,
+            [param.grad.float() for param in params if param.grad is not None],
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            _advanced(states),
+            lr=group["lr"],
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            amsgrad=False,
+            maximize=False,
+        )
+        for param, master in zip(params, masters):
+            if param.dtype != torch.float32:
+                param.copy_(master)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep the masters and moments in float32: torch would cast them to the dtype of the weights."""
