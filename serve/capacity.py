@@ -32,6 +32,7 @@ UNLIMITED = ("/tokenize", "/detokenize")
 """Posts that cost the engine nothing; their bodies are checked all the same."""
 RELEASE_TIMEOUT_S = 10.0
 NAME = re.compile(r"[\w.:-]{1,64}\Z", re.ASCII)
+DIGITS = re.compile(r"[0-9]{1,11}\Z")
 LOG = logging.getLogger("pmem.serve")
 
 
@@ -163,7 +164,7 @@ def _client(headers: dict[str, str]) -> str:
 
 def _deadline_s(headers: dict[str, str], max_ms: int) -> float:
     text = headers.get("x-pmem-deadline-ms", "")
-    return min(int(text), max_ms) / 1000 if text.isdigit() and len(text) < 12 else max_ms / 1000
+    return min(int(text), max_ms) / 1000 if DIGITS.match(text) else max_ms / 1000
 
 
 def _refusal(reason: str, weight: int, limit: int) -> Problem:

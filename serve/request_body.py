@@ -88,7 +88,7 @@ def _check_headers(headers: dict[str, str], limits: BodyLimits) -> Problem | Non
     if kind != "application/json":
         return Problem(415, "not_json", "the body must be application/json")
     length = headers.get("content-length", "0")
-    if length.isdigit() and int(length) > limits.max_bytes:
+    if length.isascii() and length.isdigit() and (len(length) > 15 or int(length) > limits.max_bytes):
         return _too_large(limits)
     return None
 
