@@ -23,7 +23,7 @@ ODD = [b"1", b"0", b"-1", b"9" * 30, b"application/json", b"gzip", b"Bearer x", 
 VALUES = st.sampled_from(ODD) | st.binary(max_size=20).filter(lambda value: not set(value) & {0, 10, 13})
 KEYS = st.sampled_from(["prompt", "messages", "n", "max_tokens", "a"])
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner),
     max_leaves=12,
 )
