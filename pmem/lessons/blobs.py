@@ -69,7 +69,7 @@ def put_file(folder: Path, source: Path, path: str) -> KeptFile:
         place = blob_path(folder, name)
         if not place.exists():
             place.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(temporary, place)
+            temporary.replace(place)
     return KeptFile(path=path, sha256=name, size=after.st_size, executable=bool(after.st_mode & 0o100))
 
 
@@ -82,7 +82,7 @@ def put_manifest(folder: Path, manifest: Manifest) -> Path:
                 stream.write(canonical_json(manifest.model_dump(mode="json")))
                 stream.flush()
                 os.fsync(stream.fileno())
-            os.replace(temporary, place)
+            temporary.replace(place)
     return place
 
 
@@ -125,7 +125,7 @@ def copy_missing(source: Path, target: Path) -> int:
             if file.is_file() and not file.name.endswith(".tmp-pmem") and not place.exists():
                 with _temporary(place.parent) as temporary:
                     shutil.copyfile(file, temporary)
-                    os.replace(temporary, place)
+                    temporary.replace(place)
                 num += 1
     return num
 

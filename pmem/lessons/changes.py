@@ -1,4 +1,4 @@
-"""The one writer of records. Every change is one transaction, stands in the history with what was before and after, and can be undone.
+"""The one writer of records. Every change is one transaction, stands in the history with before and after, and can be undone.
 
     with change(store, actor, "approve", reason) as edit:
         edit.put(before, after)

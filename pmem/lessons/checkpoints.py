@@ -113,7 +113,8 @@ def _announce(store: LessonStore, manifest: Manifest, draft: Draft) -> None:
 def _payload(manifest: Manifest, session: str | None) -> dict[str, object]:
     num_bytes = sum(file.size for file in manifest.files)
     return {
-        "manifest": manifest.id, "num_files": len(manifest.files), "num_bytes": num_bytes, "base": list(manifest.base), "session": session,
+        "manifest": manifest.id, "num_files": len(manifest.files), "num_bytes": num_bytes, "base": list(manifest.base),
+        "session": session,
     }  # fmt: skip
 
 

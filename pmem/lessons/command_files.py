@@ -70,7 +70,8 @@ def merge_stores(options: argparse.Namespace) -> int:
     with LessonStore(target) as store:
         if not options.apply:
             report = merge.plan(options.old, store)
-            again = f"apply it: pmem lessons merge {options.old} --into {target} --apply --expect {report.target_digest} --backup NEW_FOLDER"
+            more = f"--apply --expect {report.target_digest} --backup NEW_FOLDER"
+            again = f"apply it: pmem lessons merge {options.old} --into {target} {more}"
             last = "conflicts veto the merge" if report.conflicts else again
         else:
             backup, expect = _needed(options)

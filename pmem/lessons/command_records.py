@@ -154,7 +154,10 @@ def show_history(options: argparse.Namespace) -> int:
     found = [{name: getattr(line, name) for name in line.__slots__} for line in lines]
     return say(
         options, found,
-        *[f"{line.change:>6}  {when(line.at)}  {line.actor:<18} {line.action:<12} {line.subject}  {line.reason or ''}" for line in lines],
+        *[
+            f"{line.change:>6}  {when(line.at)}  {line.actor:<18} {line.action:<12} {line.subject}  {line.reason or ''}"
+            for line in lines
+        ],
     )  # fmt: skip
 
 
@@ -167,8 +170,9 @@ def undo_change(options: argparse.Namespace) -> int:
 def add_record(options: argparse.Namespace) -> int:
     scope = "global" if options.everywhere else "repository"
     values: dict[str, Any] = {
-        "kind": options.kind, "title": options.title[:200], "body": options.body, "collection": options.collection, "scope": scope,
-        "tags": tuple(tag for tag in options.tags.split(",") if tag), "repository": None if options.everywhere else _repository(options.folder),
+        "kind": options.kind, "title": options.title[:200], "body": options.body, "collection": options.collection,
+        "scope": scope, "repository": None if options.everywhere else _repository(options.folder),
+        "tags": tuple(tag for tag in options.tags.split(",") if tag),
     }  # fmt: skip
     with opened(options) as store:
         if options.kind == "directory":
@@ -193,7 +197,8 @@ def show_deliveries(options: argparse.Namespace) -> int:
     with opened(options) as store:
         rows = [dict(row) for row in store.rows("SELECT * FROM deliveries ORDER BY number DESC LIMIT ?", (options.limit,))]
     lines = [
-        f"{when(row['at'])}  session {row['session']}  {row['route']}  {row['delivered']}  {row['num_cut']} cut, {row['tokens']} tokens"
+        f"{when(row['at'])}  session {row['session']}  {row['route']}  {row['delivered']}  "
+        f"{row['num_cut']} cut, {row['tokens']} tokens"
         for row in rows
     ]
     return say(options, rows, *lines, f"{len(rows)} deliveries")

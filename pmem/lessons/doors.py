@@ -1,9 +1,11 @@
-"""How a record comes in. Five doors, each with its own check, and no other writer; receipts and publications write their own kinds only.
+"""How a record comes in. Five doors, each with its own check, and no other writer.
+
+Receipts and publications write their own kinds only.
 
 | door | who | check | state |
 |---|---|---|---|
-| `propose` | code | a cited, model-tier reminder that reached the agent; a canonical repository | proposed |
-| `review` | a model or a person | code intersects the kept ids with the candidates; each rejection keeps its reason | kept stays proposed |
+| `propose` | code | a cited, model-tier reminder that reached the agent, in a repository | proposed |
+| `review` | a model or a person | code intersects kept ids and candidates; a rejection keeps its reason | kept stays proposed |
 | `remember` | the agent | completed successful receipts of this very attempt | proposed |
 | `add` | a person | the person's own words | approved |
 | `take_in` | a person imports | exact keys; states of the file do not count | proposed |
@@ -18,7 +20,7 @@ from pmem.errors import UserError
 from pmem.lessons.changes import Change, change
 from pmem.lessons.curation import Wording, cleaned
 from pmem.lessons.records import CODE, Actor, Draft, Provenance, Record
-from pmem.lessons.store import LessonStore, record_of
+from pmem.lessons.store import LessonStore, place_of, record_of
 
 MAX_OBSERVATIONS = 50
 
@@ -173,9 +175,14 @@ def _clean_draft(draft: Draft) -> tuple[Draft, int]:
 
 
 def _same(store: LessonStore, draft: Draft) -> Record | None:
-    """The record first written with this text, whatever became of it."""
+    """The record that was first written with this text, whatever became of it, or one that reads so now."""
     rows = store.rows("SELECT * FROM nodes WHERE key = ? ORDER BY number LIMIT 1", (draft.key(),))
-    return record_of(rows[0]) if rows else None
+    if not rows:
+        place = place_of(draft.scope, draft.repository)
+        query = "SELECT * FROM nodes WHERE place = ? AND kind = ? AND title = ? AND body = ? ORDER BY number LIMIT 1"
+        rows = store.rows(query, (place, draft.kind, draft.title, draft.body))
+    same = [record for record in map(record_of, rows) if record.payload == draft.payload]
+    return same[0] if same else None
 
 
 def _same_id(store: LessonStore, draft: Draft) -> str:

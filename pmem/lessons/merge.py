@@ -1,4 +1,4 @@
-"""Another store into this one: a dry run with an exact report, then one vetoable transaction, read back, restored when it differs.
+"""Another store into this one: a dry run with an exact report, one vetoable transaction, read back, restored when it differs.
 
     report = plan(old, into)                         # nothing is written
     apply(old, into, backup=Path("new-folder"), expect=report.target_digest)

@@ -1,4 +1,4 @@
-"""Door (a): entries cited by a model-tier reminder that really reached the agent become proposals, unapproved, of this repository.
+"""Door (a): entries cited by a model-tier reminder that really reached the agent become unapproved proposals of the repository.
 
     with_lessons = open_session_with_lessons(settings, folder=Path.cwd())
 

@@ -51,7 +51,8 @@ def record_receipt(store: LessonStore, receipt: Receipt, *, session: str, reposi
             "status": receipt.status,
         }
         after = Record(
-            id=receipt.id, key=content_id(payload), kind="receipt", collection=None, title=f"{receipt.tool}: {receipt.status}"[:200],
+            id=receipt.id, key=content_id(payload), kind="receipt", collection=None,
+            title=f"{receipt.tool}: {receipt.status}"[:200],
             body=summary[:MAX_SUMMARY_CHARS], tags=(), scope="repository", repository=repository, state="proposed",
             relevance_required=True, payload=payload, reason=None, decided_by=None, approved_text=None,
             provenance=Provenance(door="receipt", session=session, redactions=redactions),

@@ -90,7 +90,7 @@ class Draft(_Strict):
 
 
 class Record(_Strict):
-    """A kept record. Times are seconds since 1970: `read` when it was looked up, `used` when it was delivered; neither says true."""
+    """A kept record. Times in seconds since 1970: `read` when looked up, `used` when delivered; neither says that it is true."""
 
     id: str
     key: str

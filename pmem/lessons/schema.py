@@ -77,7 +77,8 @@ V4 = (
     "DROP TABLE search",
     "ALTER TABLE nodes ADD COLUMN place TEXT NOT NULL DEFAULT 'global'",
     "UPDATE nodes SET place = place_of(scope, repository)",
-    "CREATE VIRTUAL TABLE search USING fts5(title, body, tags, place, content='nodes', content_rowid='number', tokenize='unicode61')",
+    """CREATE VIRTUAL TABLE search USING
+      fts5(title, body, tags, place, content='nodes', content_rowid='number', tokenize='unicode61')""",
     "INSERT INTO search (search) VALUES ('rebuild')",
     """CREATE TRIGGER nodes_added AFTER INSERT ON nodes BEGIN
       INSERT INTO search (rowid, title, body, tags, place) VALUES (new.number, new.title, new.body, new.tags, new.place); END""",

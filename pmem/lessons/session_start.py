@@ -3,8 +3,8 @@
     start = session_start(store, repository="/src/app", session="s1")
     start.block      # one visible block for the session's start, "" when there is nothing to say
 
-At most five lessons and 400 tokens; a lesson that does not fit is left out whole and recorded as cut. Guidance goes to the agent's
-session start, never into the policy's prompt: that would void its threshold.
+At most five lessons and 400 tokens; a lesson that does not fit is left out whole and recorded as cut. Guidance goes to the
+agent's session start, never into the policy's prompt: that would void its threshold.
 """
 
 import time
@@ -110,7 +110,8 @@ def record_delivery(store: LessonStore, start: Start, *, route: str, at: float |
     cut = canonical_json([{"id": one.id, "why": one.why} for one in start.cut])
     with store.transaction() as connection:
         connection.execute(
-            "INSERT INTO deliveries (at, session, repository, route, delivered, cut, num_cut, tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO deliveries (at, session, repository, route, delivered, cut, num_cut, tokens) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (at, start.session, start.repository, route, canonical_json(start.delivered), cut, start.num_cut, start.tokens),
         )
         connection.executemany("UPDATE nodes SET used = ? WHERE id = ?", [(at, name) for name in start.delivered])

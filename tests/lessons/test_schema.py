@@ -23,8 +23,9 @@ def old_file(path: Path, version: int) -> Record:
     assert version_of(connection) == version
     draft = guidance("The unit is EUR", body="also in reports")
     record = Record(
-        id="les-0123456789abcdef", key=draft.key(), kind="guidance", collection="bank", title=draft.title, body=draft.body, tags=("unit",),
-        scope="repository", repository=REPOSITORY, state="approved", relevance_required=False, provenance=Provenance(door="person"),
+        id="les-0123456789abcdef", key=draft.key(), kind="guidance", collection="bank", title=draft.title, body=draft.body,
+        tags=("unit",), scope="repository", repository=REPOSITORY, state="approved", relevance_required=False,
+        provenance=Provenance(door="person"),
         payload={}, reason=None, decided_by="person:ann", approved_text=None, revision=1, created=1.0, updated=2.0,
     )  # fmt: skip
     record = record.model_copy(update={"approved_text": record.text_hash()})

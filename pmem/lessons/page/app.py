@@ -1,4 +1,4 @@
-"""The page: review queue with evidence, one record, search, deliveries. Every decision is the same call as on the command line."""
+"""The page: review queue with evidence, one record, search, deliveries. Every decision is the command line's own call."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -16,7 +16,8 @@ def queue_view(store: LessonStore, page: int) -> dict[str, Any]:
     """Proposals that wait for a person, newest first, with what earned them beside each."""
     marks = ",".join("?" * len(_QUEUED))
     ids = store.rows(
-        f"SELECT id FROM nodes WHERE state = 'proposed' AND kind IN ({marks}) ORDER BY updated DESC, number DESC LIMIT ? OFFSET ?",
+        f"SELECT id FROM nodes WHERE state = 'proposed' AND kind IN ({marks}) "
+        "ORDER BY updated DESC, number DESC LIMIT ? OFFSET ?",
         [*_QUEUED, PAGE_SIZE, page * PAGE_SIZE],
     )
     num = store.rows(f"SELECT count(*) FROM nodes WHERE state = 'proposed' AND kind IN ({marks})", _QUEUED)[0][0]
@@ -33,7 +34,8 @@ def record_view(store: LessonStore, record_id: str) -> dict[str, Any]:
     """One record with its evidence, relations and history."""
     record = store.get(record_id)
     return {
-        "title": record.title, "record": record, "observations": store.observations(record.id), "reviews": store.reviews(record.id),
+        "title": record.title, "record": record,
+        "observations": store.observations(record.id), "reviews": store.reviews(record.id),
         "relations": store.relations(record.id), "changes": history(store, record.id, limit=50),
         "payload": json.dumps(record.payload, indent=2, ensure_ascii=False) if record.payload else "",
     }  # fmt: skip
