@@ -3,9 +3,9 @@
     prob(lapse of fact f at a plan) = ceiling · (1 − exp(−age(f) / decay_acts)) · (1 if f is held loosely else firm)
                                       · (interference if f was superseded) · (distraction while distracted)
 
-A lapse shows in the stated plan one act before it happens. Every random draw is hashed from (seed, stream, act, fact), so branches
-with one seed differ only by what a reminder changes (common random numbers). A reminder is read as text (data.reminders): ids mean
-nothing. The strengths' parameters stand in `STRENGTHS`.
+A lapse shows in the stated plan one act before it happens. Every random draw is hashed from (seed, stream, act, fact): branches
+with one seed differ only by what a reminder changes (common random numbers). A reminder is read as text (data.reminders), ids
+mean nothing. The strengths' parameters stand in `STRENGTHS`.
 """
 
 from copy import copy
@@ -378,4 +378,3 @@ class DecayingAgent:
         if act.kind is None or planned.value is None:
             return act.command
         return act.command.replace(SLOT, act.kind.code(planned.value))
-

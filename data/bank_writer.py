@@ -21,7 +21,9 @@ MAX_RULES_A_MESSAGE = 6
 MAX_RULE_CHARS = 200
 _RULE = re.compile(
     r"\b(?:must|should|shall|only|never|always|do not|don't|make sure|ensure|required?|need to|needs to|has to|have to|at least|"
-    r"at most|exactly|before|after|without|instead of|prefer|avoid|keep|use)\b", re.IGNORECASE)
+    r"at most|exactly|before|after|without|instead of|prefer|avoid|keep|use)\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

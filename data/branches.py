@@ -2,7 +2,7 @@
 
     values = run_branches(episode, candidates, seeds)      # values["tm-k-1"][k] pairs with values[None][k]
 
-Pair k uses one continuation seed in the silent branch and in every candidate's; no memory takes part to the end; the check is real.
+Pair k uses one continuation seed in the silent branch and in every candidate's; no memory takes part to the end; checks are real.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ class Measured:
 
 
 def candidates_for(episode: Episode, bank: BankState, max_candidates: int) -> list[Candidate]:
-    """The entries that bear on the next acts, what the agent lacks first, and at least one decoy while there is room and one exists."""
+    """The entries that bear on the next acts, what the agent lacks first, and at least one decoy when there is one."""
     depends, lost = episode.agent.depends(), episode.agent.lost()
     bearing: list[tuple[int, Entry]] = []
     decoys: list[tuple[float, Entry]] = []
@@ -88,10 +88,7 @@ def continuation_seeds(seed_set: int, num_branches: int) -> list[int]:
 def run_branches(episode: Episode, candidates: Sequence[Candidate], seeds: Sequence[int]) -> dict[str | None, list[bool]]:
     """Success of each branch by candidate id; key None holds the silent ones."""
     reminders: dict[str | None, str | None] = {None: None} | {candidate.candidate_id: candidate.text for candidate in candidates}
-    return {
-        name: [bool(episode.fork(seed).run_to_end(text).success) for seed in seeds]
-        for name, text in reminders.items()
-    }
+    return {name: [bool(episode.fork(seed).run_to_end(text).success) for seed in seeds] for name, text in reminders.items()}
 
 
 def measure(outcomes: Sequence[bool], silent: Sequence[bool] | None) -> Measured:

@@ -14,7 +14,7 @@ from typing import Any
 
 from data.agent import AgentParams, DecayingAgent, Move
 from data.envs import make_task
-from data.envs.base import Fact, ToolResult
+from data.envs.base import Fact, ToolResult, call_args
 from data.envs.bash import BashEnvironment
 from data.envs.memo import MemoEnvironment, RealPlace
 from data.sandbox import Sandbox
@@ -27,8 +27,16 @@ DEFAULT_NUM_ACTS = 16
 class Episode:
     """A run in progress. Several may be open at once; by default they share this process's one sandbox."""
 
-    def __init__(self, family: str, seed: int, agent: AgentParams, agent_seed: int, *, num_acts: int = DEFAULT_NUM_ACTS,
-                 place: RealPlace | None = None) -> None:
+    def __init__(
+        self,
+        family: str,
+        seed: int,
+        agent: AgentParams,
+        agent_seed: int,
+        *,
+        num_acts: int = DEFAULT_NUM_ACTS,
+        place: RealPlace | None = None,
+    ) -> None:
         self.task = make_task(family, seed, num_acts)
         self.num_acts = num_acts
         self.environment: MemoEnvironment = (place or process_place()).open(self.task)
@@ -57,11 +65,18 @@ class Episode:
         before = self.environment.at.digest
         move, result, turn = self.act(reminder)
         call_id = f"c{self.agent.num_done}"
-        args = {"cmd": move.command}
+        args = call_args(move.planned.act.tool, move.command)
         self._append(kind="thought", text=move.thought)
         self._append(kind="tool_call", call_id=call_id, tool=move.planned.act.tool, args=args)
-        self._append(kind="tool_result", call_id=call_id, tool=move.planned.act.tool, text=result.text, is_error=result.is_error,
-                     changes_workspace=self.environment.at.digest != before, is_probe=False)
+        self._append(
+            kind="tool_result",
+            call_id=call_id,
+            tool=move.planned.act.tool,
+            text=result.text,
+            is_error=result.is_error,
+            changes_workspace=self.environment.at.digest != before,
+            is_probe=False,
+        )
         if turn is not None:
             self._append(kind="turn_end")
             self._append(kind="user", text=turn)
@@ -71,9 +86,10 @@ class Episode:
     def act(self, reminder: str | None = None) -> tuple[Move, ToolResult, str | None]:
         """`advance` without the record: the move, its real result, and the user turn that follows."""
         move = self.agent.decide(reminder)
-        result = self.environment.step(move.planned.act.tool, {"cmd": move.command}, move.planned.act.reads)
+        act = move.planned.act
+        result = self.environment.step(act.tool, call_args(act.tool, move.command), act.reads)
         self.agent.observe(result)
-        return move, result, self.agent.hear_user(move.planned.act.name)
+        return move, result, self.agent.hear_user(act.name)
 
     def fork(self, seed: int) -> "Episode":
         """A branch from here whose future is drawn with `seed`. It records no events of the past."""
@@ -101,24 +117,46 @@ class Episode:
         """The structural truth at this point (design/calibration.md): what is lost, what the next acts depend on, whether that is need."""
         need, mechanism = self.agent.need()
         return {
-            "act": self.agent.num_done, "lost": self.agent.lost(), "depends": list(self.agent.depends()), "need_true": need,
-            "mechanism": mechanism, "facts": [self._fact(fact) for fact in self.task.facts.values() if self.agent.stage_of(fact) >= 0],
+            "act": self.agent.num_done,
+            "lost": self.agent.lost(),
+            "depends": list(self.agent.depends()),
+            "need_true": need,
+            "mechanism": mechanism,
+            "facts": [self._fact(fact) for fact in self.task.facts.values() if self.agent.stage_of(fact) >= 0],
         }
 
     def rollout(self) -> Rollout:
         """The record so far as a `pmem.rollout/1`; `agent.params` holds what rebuilding needs."""
-        params = {**asdict(self.agent.params), "agent_seed": self.agent.seed, "num_acts": self.num_acts, "mechanisms": self.mechanisms}
+        params = {
+            **asdict(self.agent.params),
+            "agent_seed": self.agent.seed,
+            "num_acts": self.num_acts,
+            "mechanisms": self.mechanisms,
+        }
         name = params.pop("name")
-        return Rollout.model_validate({
-            "task_id": self.task.task_id, "family": self.task.family, "split_key": self.task.task_id, "seed": self.task.seed,
-            "agent": {"name": name, "params": params}, "source": {"name": "simulate", "licence": "Apache-2.0"},
-            "outcome": self.finish().model_dump(), "events": [event.model_dump() for event in self.events],
-        }).with_id()
+        return Rollout.model_validate(
+            {
+                "task_id": self.task.task_id,
+                "family": self.task.family,
+                "split_key": self.task.task_id,
+                "seed": self.task.seed,
+                "agent": {"name": name, "params": params},
+                "source": {"name": "simulate", "licence": "Apache-2.0"},
+                "outcome": self.finish().model_dump(),
+                "events": [event.model_dump() for event in self.events],
+            }
+        ).with_id()
 
     def _fact(self, fact: Fact) -> dict[str, Any]:
         stage = fact.stages[self.agent.stage_of(fact)]
-        return {"key": fact.key, "mechanism": fact.mechanism, "subject": fact.subject, "value": stage.value, "text": stage.text,
-                "pool": list(fact.kind.words)}
+        return {
+            "key": fact.key,
+            "mechanism": fact.mechanism,
+            "subject": fact.subject,
+            "value": stage.value,
+            "text": stage.text,
+            "pool": list(fact.kind.words),
+        }
 
     def _append(self, **values: Any) -> None:
         self.events.append(Event(i=len(self.events), **values))

@@ -46,7 +46,8 @@ class LabelConfig:
     max_candidates: int = 2
     """Candidate reminders a snapshot, decoys included."""
     per_episode: dict[str, int] = field(
-        default_factory=lambda: {"train": 8, "dev": 6, "fit": 5, "certify": 5, "test": 5, "heldout": 3})
+        default_factory=lambda: {"train": 8, "dev": 6, "fit": 5, "certify": 5, "test": 5, "heldout": 3}
+    )
     """Snapshots measured an episode, by split; a split that is missing gets none."""
     need_share: dict[str, float] = field(default_factory=lambda: {"train": 0.4})
     """In these splits, the share of an episode's snapshots taken from those where memory is structurally needed, while there are any.
@@ -122,13 +123,20 @@ def diverged(row: Row, events: Iterable[Event]) -> bool:
             steps.append((call, digest(event.text or "", is_error=bool(event.is_error)), stated_thought(thoughts)))
             thoughts = []
     window = [(step["fingerprint"], step["digest"], step["thought"]) for step in row["window"]]
-    return len(steps) != row["step"] or steps[-len(window):] != window
+    return len(steps) != row["step"] or steps[-len(window) :] != window
 
 
 def _label_rows(row: Row, episode: Episode, seeds: list[int], config: LabelConfig) -> Iterator[Row]:
     common = {
-        "snapshot_id": row["snapshot_id"], "label_kind": "counterfactual", "cited_ids": [], "need_true": episode.agent.need()[0],
-        "seed_set": config.seed_set, "continuation": "never", "agent": episode.agent.params.name, "divergence": False, "cost": 0.0,
+        "snapshot_id": row["snapshot_id"],
+        "label_kind": "counterfactual",
+        "cited_ids": [],
+        "need_true": episode.agent.need()[0],
+        "seed_set": config.seed_set,
+        "continuation": "never",
+        "agent": episode.agent.params.name,
+        "divergence": False,
+        "cost": 0.0,
     }
     if diverged(row, episode.events):
         yield {**common, "verdict": "unknown", "divergence": True}
@@ -149,8 +157,12 @@ def _figures(measured: Measured) -> dict[str, Any]:
 
 
 def _said(candidate: Candidate) -> dict[str, Any]:
-    return {"candidate_id": candidate.candidate_id, "reminder_text": candidate.text, "cited_ids": list(candidate.cited_ids),
-            "cost": round(candidate.cost, 6)}
+    return {
+        "candidate_id": candidate.candidate_id,
+        "reminder_text": candidate.text,
+        "cited_ids": list(candidate.cited_ids),
+        "cost": round(candidate.cost, 6),
+    }
 
 
 def units_of(config: LabelConfig) -> tuple[list[Unit], list[Row]]:
@@ -218,9 +230,11 @@ def main() -> int:
     silent = [row for row in rows if row.get("candidate_id") is None and row["label_kind"] == "counterfactual"]
     verdicts = Counter(row["verdict"] for row in silent)
     steps, real = sum(unit.num_steps for unit in units), sum(unit.num_real for unit in units)
-    print(f"labelled {len(silent)} snapshots ({', '.join(f'{name} {count}' for name, count in sorted(verdicts.items()))}, "
-          f"structurally needed {sum(bool(row['need_true']) for row in silent)}, diverged {sum(row['divergence'] for row in silent)}) "
-          f"in {time.perf_counter() - began:.0f} s; {steps} steps of branches, {real} really executed -> {config.out}")
+    print(
+        f"labelled {len(silent)} snapshots ({', '.join(f'{name} {count}' for name, count in sorted(verdicts.items()))}, "
+        f"structurally needed {sum(bool(row['need_true']) for row in silent)}, diverged {sum(row['divergence'] for row in silent)}) "
+        f"in {time.perf_counter() - began:.0f} s; {steps} steps of branches, {real} really executed -> {config.out}"
+    )
     return 0
 
 

@@ -90,9 +90,14 @@ class Kind:
         return dict(self.pool)[word]
 
 
-def kind(name: str, words: str, pool: Sequence[str] | dict[str, str]) -> Kind:
-    """A kind from its four words `verb done prep noun` and a pool (a list when word and code are the same)."""
-    verb, done, prep, noun = words.split()
+def words(text: str) -> tuple[str, ...]:
+    """A pool written as one string."""
+    return tuple(text.split())
+
+
+def kind(name: str, spoken: str, pool: Sequence[str] | dict[str, str]) -> Kind:
+    """A kind from its four words `verb done prep noun` (`spoken`) and a pool (a list when word and code are the same)."""
+    verb, done, prep, noun = spoken.split()
     pairs = tuple(pool.items()) if isinstance(pool, dict) else tuple((word, word) for word in pool)
     return Kind(name, verb, done, prep, noun, pairs)
 

@@ -9,7 +9,9 @@ from functools import lru_cache
 
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
 _CITATION = re.compile(r"\[tm-[^\]]*\]")
-_NOT_BEFORE = re.compile(r"\b(?:not|no|never|without|instead of|rather than|no longer|isn't|failed with|fails with)\s+(?:\w+\s+){0,2}$", re.I)
+_NOT_BEFORE = re.compile(
+    r"\b(?:not|no|never|without|instead of|rather than|no longer|isn't|failed with|fails with)\s+(?:\w+\s+){0,2}$", re.I
+)
 _NOT_AFTER = re.compile(r"^\W*(?:\w+\s+){0,2}?(?:failed|fails|fail|is broken|is wrong|is refused|was refused|refused)\b", re.I)
 
 
@@ -31,7 +33,7 @@ def asserted(sentence: str, subject: str, pool: tuple[str, ...]) -> set[str]:
 
 
 def _holds(sentence: str, match: re.Match[str]) -> bool:
-    return not _NOT_BEFORE.search(sentence[: match.start()]) and not _NOT_AFTER.search(sentence[match.end():])
+    return not _NOT_BEFORE.search(sentence[: match.start()]) and not _NOT_AFTER.search(sentence[match.end() :])
 
 
 @lru_cache(maxsize=4096)

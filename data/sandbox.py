@@ -33,13 +33,31 @@ _OUT_OF_FOLDER = re.compile(r"(?:^|[\s=<>\"'(/])\.\.(?:[/\s\"')]|$)|(?:^|[\s=<>\
 
 # Environment of every command: nothing of the caller's, fixed dates so that git ids repeat, no fsync.
 _ENVIRONMENT = {
-    "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0",
-    "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0", "GIT_PAGER": "cat",
-    "GIT_AUTHOR_NAME": "agent", "GIT_AUTHOR_EMAIL": "agent@example.org", "GIT_AUTHOR_DATE": "2024-01-01T00:00:00Z",
-    "GIT_COMMITTER_NAME": "agent", "GIT_COMMITTER_EMAIL": "agent@example.org", "GIT_COMMITTER_DATE": "2024-01-01T00:00:00Z",
-    "GIT_CONFIG_COUNT": "5", "GIT_CONFIG_KEY_0": "core.fsync", "GIT_CONFIG_VALUE_0": "none",
-    "GIT_CONFIG_KEY_1": "safe.directory", "GIT_CONFIG_VALUE_1": "*", "GIT_CONFIG_KEY_2": "gc.auto", "GIT_CONFIG_VALUE_2": "0",
-    "GIT_CONFIG_KEY_3": "init.defaultBranch", "GIT_CONFIG_VALUE_3": "main", "GIT_CONFIG_KEY_4": "advice.detachedHead",
+    "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+    "LC_ALL": "C.UTF-8",
+    "TZ": "UTC",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONHASHSEED": "0",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_PAGER": "cat",
+    "GIT_AUTHOR_NAME": "agent",
+    "GIT_AUTHOR_EMAIL": "agent@example.org",
+    "GIT_AUTHOR_DATE": "2024-01-01T00:00:00Z",
+    "GIT_COMMITTER_NAME": "agent",
+    "GIT_COMMITTER_EMAIL": "agent@example.org",
+    "GIT_COMMITTER_DATE": "2024-01-01T00:00:00Z",
+    "GIT_CONFIG_COUNT": "5",
+    "GIT_CONFIG_KEY_0": "core.fsync",
+    "GIT_CONFIG_VALUE_0": "none",
+    "GIT_CONFIG_KEY_1": "safe.directory",
+    "GIT_CONFIG_VALUE_1": "*",
+    "GIT_CONFIG_KEY_2": "gc.auto",
+    "GIT_CONFIG_VALUE_2": "0",
+    "GIT_CONFIG_KEY_3": "init.defaultBranch",
+    "GIT_CONFIG_VALUE_3": "main",
+    "GIT_CONFIG_KEY_4": "advice.detachedHead",
     "GIT_CONFIG_VALUE_4": "false",
 }
 _LIMITS = "ulimit -c 0 -f 65536 -n 256 -t 60 -v 4000000"
@@ -127,8 +145,14 @@ class Sandbox:
             (self.base / "root").mkdir(exist_ok=True)
             self._mark = f"\x1e{secrets.token_hex(8)}"
             self._process = subprocess.Popen(
-                self._command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.root,
-                env={**_ENVIRONMENT, "HOME": str(self.root)}, start_new_session=True)
+                self._command(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                cwd=self.root,
+                env={**_ENVIRONMENT, "HOME": str(self.root)},
+                start_new_session=True,
+            )
         return self._process
 
     def _command(self) -> list[str]:
@@ -150,7 +174,7 @@ class Sandbox:
             data += piece
             at = data.rfind(mark)
             if at >= 0 and data.endswith(b"\n"):
-                code, last_pid = data[at + len(mark):].split()
+                code, last_pid = data[at + len(mark) :].split()
                 self._last_pid = int(last_pid)
                 return Ran(data[: at - 1].decode("utf-8", "replace"), int(code))
             if not piece or len(data) > MAX_OUTPUT_BYTES:

@@ -76,8 +76,10 @@ def jobs(config: SimulateConfig) -> list[Job]:
     trained = config.families or tuple(name for name in FAMILIES if name not in config.heldout_families)
     made: list[Job] = []
     for families, count in ((trained, config.num_tasks), (config.heldout_families, config.num_heldout)):
-        made += [_job(config, families[index % len(families)], config.seed * 100_000 + index // len(families))
-                 for index in range(count if families else 0)]
+        made += [
+            _job(config, families[index % len(families)], config.seed * 100_000 + index // len(families))
+            for index in range(count if families else 0)
+        ]
     return made
 
 
@@ -113,8 +115,10 @@ def main() -> int:
     passed = Counter(rollout.agent.name for rollout in rollouts if rollout.outcome.success)
     total = Counter(rollout.agent.name for rollout in rollouts)
     rates = ", ".join(f"{name} {passed[name]}/{total[name]}" for name in config.strengths)
-    print(f"simulated {len(rollouts)} rollouts in {seconds:.0f} s with {num_processes} real processes; passed without memory: {rates} "
-          f"-> {config.out}")
+    print(
+        f"simulated {len(rollouts)} rollouts in {seconds:.0f} s with {num_processes} real processes; passed without memory: {rates} "
+        f"-> {config.out}"
+    )
     return 0
 
 

@@ -9,12 +9,11 @@ from data.envs.filestate import FILE
 from data.envs.finished import Finished
 from data.envs.script import Deliverable, Discovery, Offer, slug, subjects
 from data.envs.tools import picky_text, picky_tool, present, queue_stages, queue_tool, taken
-from data.phrasing import Kind, kind
+from data.phrasing import Kind, kind, words
 
 NAME = "archives"
-DOCUMENTS = ("album", "atlas", "diary", "essay", "fable", "guide", "hymnal", "journal", "letter", "manual", "novel", "opera", "poem",
-             "quiz", "recipe", "sketch")
-CITIES = ("lima", "oslo", "paris", "quito", "rome", "seoul")
+DOCUMENTS = words("album atlas diary essay fable guide hymnal journal letter manual novel opera poem quiz recipe sketch")
+CITIES = words("lima oslo paris quito rome seoul")
 DOCS, TOOLS = ("docs/",), ("bin/",)
 
 OWNER = kind("owner", "sign signed for owner", ("anna", "boris", "clara", "david"))
@@ -37,12 +36,15 @@ def offer(seed: int, bound: frozenset[Mechanism], size: int) -> Offer:
     files |= {f"volumes/{name}.txt": "contents\n" for name in VOLUME.words if name == volume or "grounding" not in bound}
     files |= {f"copies/{city}.txt": "torn\n" if "diagnosis" in bound and city == cities[4] else "whole\n" for city in CITIES}
     files |= {
-        "CATALOGUE": f"The cover is opened from volume {volume}.\n", "sent.txt": "",
+        "CATALOGUE": f"The cover is opened from volume {volume}.\n",
+        "sent.txt": "",
         "bin/seal": picky_tool("parcel", "seal", [good] if "failure_loop" in bound else SEAL.words, bad, "sealed"),
         "bin/send": queue_tool("delivery", cities[:3] if "progress" in bound else [], "sent.txt"),
-    }  # fmt: skip
+    }
     return Offer(
-        title="Hand the documents in docs/ over.", files=files, executable=("bin/seal", "bin/send"),
+        title="Hand the documents in docs/ over.",
+        files=files,
+        executable=("bin/seal", "bin/send"),
         deliverables=[(_owned, _rooted, _dated, _shelved)[place % 4](name) for place, name in enumerate(names)],
         discoveries=_discoveries(volume, good, bad, cities),
         first=Act("first", "ls docs | wc -l", goal="count the documents", reads=DOCS),
@@ -50,7 +52,7 @@ def offer(seed: int, bound: frozenset[Mechanism], size: int) -> Offer:
         review=Act("review", "ls docs bin | wc -l", goal="look over the archives", reads=(*DOCS, *TOOLS)),
         finish=Act("finish", "touch RECEIPT", goal="write the receipt", reads=()),
         finish_probe=Probe("done", lambda end: str("RECEIPT" in end.state.entries), "True"),
-    )  # fmt: skip
+    )
 
 
 def _member(end: Finished, path: str) -> tarfile.TarInfo | None:
@@ -97,21 +99,51 @@ def _shelved(subject: str) -> Deliverable:
 
 
 def _discoveries(volume: str, good: str, bad: str, cities: list[str]) -> list[Discovery]:
-    covers = tuple(present(f"{part} cover", VOLUME, f"cp volumes/<V>.txt cover_{part}", f"cover_{part}", ("volumes/",))
-                   for part in ("front", "back"))  # fmt: skip
+    covers = tuple(
+        present(f"{part} cover", VOLUME, f"cp volumes/<V>.txt cover_{part}", f"cover_{part}", ("volumes/",))
+        for part in ("front", "back")
+    )
     seals = tuple(present(f"{part} parcel", SEAL, f"bin/seal <V> {part}", f"sealed_{part}", TOOLS) for part in ("small", "large"))
-    mends = (Deliverable("damage", TORN, "echo whole > copies/<V>.txt", lambda code: Probe(
-        "damage", lambda end: end.text(f"copies/{code}.txt"), "whole"), ("copies/",)),)  # fmt: skip
+    mends = (
+        Deliverable(
+            "damage",
+            TORN,
+            "echo whole > copies/<V>.txt",
+            lambda code: Probe("damage", lambda end: end.text(f"copies/{code}.txt"), "whole"),
+            ("copies/",),
+        ),
+    )
     sends = tuple(taken("delivery next in line", NEXT, "bin/send <V>", "sent.txt", (*TOOLS, "sent.txt")) for _ in range(3))
     return [
-        Discovery("grounding", "cover", VOLUME, Act("read notes", "cat CATALOGUE", goal="read the catalogue", reads=("CATALOGUE",)),
-                  ((volume, f"The cover is opened from volume {volume}."),), covers),
-        Discovery("failure_loop", "parcel", SEAL,
-                  Act("try parcel", f"bin/seal {bad} trial", goal=f"try a parcel with seal {bad}", fails=True, reads=TOOLS),
-                  ((good, picky_text("parcel", "seal", good, bad)),), seals, rivals=(bad,)),
-        Discovery("diagnosis", "damage", TORN,
-                  Act("find damage", "cd copies && for f in $(grep -l torn *); do echo the damage is in the copy from ${f%.txt}; done",
-                      goal="find out which copy is damaged", reads=("copies/",)),
-                  ((cities[4], f"the damage is in the copy from {cities[4]}"),), mends),
+        Discovery(
+            "grounding",
+            "cover",
+            VOLUME,
+            Act("read notes", "cat CATALOGUE", goal="read the catalogue", reads=("CATALOGUE",)),
+            ((volume, f"The cover is opened from volume {volume}."),),
+            covers,
+        ),
+        Discovery(
+            "failure_loop",
+            "parcel",
+            SEAL,
+            Act("try parcel", f"bin/seal {bad} trial", goal=f"try a parcel with seal {bad}", fails=True, reads=TOOLS),
+            ((good, picky_text("parcel", "seal", good, bad)),),
+            seals,
+            rivals=(bad,),
+        ),
+        Discovery(
+            "diagnosis",
+            "damage",
+            TORN,
+            Act(
+                "find damage",
+                "cd copies && for f in $(grep -l torn *); do echo the damage is in the copy from ${f%.txt}; done",
+                goal="find out which copy is damaged",
+                reads=("copies/",),
+            ),
+            ((cities[4], f"the damage is in the copy from {cities[4]}"),),
+            mends,
+        ),
         Discovery("progress", "delivery", NEXT, None, queue_stages("delivery", cities[:3]), sends, rivals=tuple(cities[:3])),
-    ]  # fmt: skip
+    ]

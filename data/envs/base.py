@@ -1,13 +1,14 @@
 """What a task family is: one Protocol for its environment, and the plain data of a task.
 
-A task is a script of acts that an able agent would carry out, each with at most one *slot*: a value that some fact fixes (the summary
-is separated by semicolons) or that is free. The acting agent fills the slots from what it remembers; commands really execute; the check
-reads the files that came out. docs/environments.md shows how to add a family.
+A task is a script of acts that an able agent would carry out, each with at most one *slot*: a value that some fact fixes (the
+summary is separated by semicolons) or that is free. The acting agent fills the slots from what it remembers; commands really execute;
+the check reads the files that came out. docs/environments.md shows how to add a family.
 """
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from data.envs.filestate import FileState
@@ -19,9 +20,17 @@ SLOT = "<V>"
 """Stands for the slot's code in a command."""
 
 
+Tool = Callable[[dict[str, Any], Mapping[str, Any]], str]
+"""A tool of a family's own: (database, arguments) -> result text; it may change the database, and raises `Refused` to refuse."""
+
+
+class Refused(Exception):
+    """A tool of a family refuses; the text is what the agent is told."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One value of a fact for a while. `source`: `task` (first message), `user` (a turn after act `act`) or `result` (shown by act `act`)."""
+    """One value of a fact for a while: from the first message, a user turn after act `act`, or the result of act `act`."""
 
     value: str
     text: str
@@ -44,7 +53,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One step of the script. `command` holds `<V>` where the code of the slot's value goes."""
+    """One step of the script. `command` (JSON for tools other than bash) holds `<V>` where the code of the slot's value goes."""
 
     name: str
     command: str
@@ -98,6 +107,8 @@ class Task:
     lasting: tuple[str, ...] = ()
     """Of these, folders whose files never change once written, named by their content: git's objects."""
     executable: tuple[str, ...] = ()
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    """Tools beside bash; they work on the file `db.json`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +128,11 @@ class CheckResult:
     failed: tuple[str, ...] = ()
 
 
+def call_args(tool: str, command: str) -> dict[str, Any]:
+    """The arguments of a tool call from an act's filled-in command."""
+    return {"cmd": command} if tool == "bash" else dict(json.loads(command))
+
+
 class Environment(Protocol):
     """A place where one task at a time really runs. Equal states and equal actions give equal results."""
 
@@ -131,14 +147,6 @@ class Environment(Protocol):
     def check(self) -> CheckResult: ...
 
     def close(self) -> None: ...
-
-
-class Family(Protocol):
-    """Generates unboundedly many seeded tasks."""
-
-    name: str
-
-    def make(self, seed: int, num_acts: int) -> Task: ...
 
 
 def draw(*key: object) -> float:

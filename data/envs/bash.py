@@ -1,13 +1,16 @@
 """The environment of most families: commands run in a sandbox's bash; the check looks at the files that came out."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from data.envs.base import CheckResult, Task, ToolResult
+from data.envs.base import CheckResult, Refused, Task, Tool, ToolResult
 from data.envs.filestate import DIRECTORY, FILE, FileEntry, FileState, file_entry, file_state, folders_of, read_state, write_state
 from data.envs.finished import Finished
 from data.sandbox import Sandbox
+from pmem.canonical import canonical_json
 
+DATABASE = "db.json"
 MAX_RESULT_CHARS = 1_500
 
 
@@ -33,11 +36,23 @@ class BashEnvironment:
 
     def step(self, tool: str, args: Mapping[str, Any]) -> ToolResult:
         """Run one tool call; `bash` takes `cmd`. An unknown tool is an error result, not a fault."""
+        if self._task and tool in self._task.tools:
+            return self._call(self._task.tools[tool], args)
         if tool != "bash" or set(args) != {"cmd"}:
             return ToolResult(f"unknown tool {tool} {sorted(args)}", True)
         ran = self.sandbox.run(str(args["cmd"]))
         text = ran.text if len(ran.text) <= MAX_RESULT_CHARS else ran.text[:MAX_RESULT_CHARS] + "\n…"
         return ToolResult(text.rstrip("\n"), ran.code != 0)
+
+    def _call(self, tool: Tool, args: Mapping[str, Any]) -> ToolResult:
+        path = self.sandbox.root / DATABASE
+        database = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            result = ToolResult(tool(database, args), False)
+        except (Refused, KeyError) as error:
+            return ToolResult(f"Error: {error.args[0]}", True)
+        path.write_text(canonical_json(database), encoding="utf-8")
+        return result
 
     def snapshot(self) -> FileState:
         """Read the folder."""

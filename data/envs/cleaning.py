@@ -3,12 +3,11 @@
 from data.envs.base import Act, Mechanism, Probe, choose, draw
 from data.envs.script import Deliverable, Discovery, Offer, slug, subjects
 from data.envs.tools import picky_text, picky_tool, present, queue_stages, queue_tool, taken, written
-from data.phrasing import kind
+from data.phrasing import kind, words
 
 NAME = "cleaning"
-TABLES = ("people", "visits", "orders", "claims", "grades", "rents", "trips", "wages", "votes", "calls", "parks", "roads", "ships",
-          "farms", "shops", "banks")
-SENSORS = ("alpha", "bravo", "cedar", "delta", "ember", "frost")
+TABLES = words("people visits orders claims grades rents trips wages votes calls parks roads ships farms shops banks")
+SENSORS = words("alpha bravo cedar delta ember frost")
 RAW, TOOLS = ("raw/",), ("bin/",)
 
 FILL = kind("fill", "fill filled with filler", ("zero", "blank", "nil", "unknown"))
@@ -33,12 +32,15 @@ def offer(seed: int, bound: frozenset[Mechanism], size: int) -> Offer:
     files |= {f"codebooks/{name}.txt": "a=1\n" for name in CODEBOOK.words if name == book or "grounding" not in bound}
     files |= {f"sensors/{name}": "drifting\n" if "diagnosis" in bound and name == sensors[4] else "steady\n" for name in SENSORS}
     files |= {
-        "NOTES": f"The survey is decoded with codebook {book}.\n", "ingested.txt": "",
+        "NOTES": f"The survey is decoded with codebook {book}.\n",
+        "ingested.txt": "",
         "bin/merge": picky_tool("merge", "method", [good] if "failure_loop" in bound else METHOD.words, bad, "merged"),
         "bin/ingest": queue_tool("intake", sensors[:3] if "progress" in bound else [], "ingested.txt"),
-    }  # fmt: skip
+    }
     return Offer(
-        title="Clean the tables in raw/.", files=files, executable=("bin/merge", "bin/ingest"),
+        title="Clean the tables in raw/.",
+        files=files,
+        executable=("bin/merge", "bin/ingest"),
         deliverables=[(_filled, _unique, _scaled, _split)[place % 4](name, tables[name]) for place, name in enumerate(names)],
         discoveries=_discoveries(book, good, bad, sensors),
         first=Act("first", "ls raw | wc -l", goal="count the tables", reads=RAW),
@@ -46,21 +48,25 @@ def offer(seed: int, bound: frozenset[Mechanism], size: int) -> Offer:
         review=Act("review", "ls raw bin | wc -l", goal="look over the tables", reads=(*RAW, *TOOLS)),
         finish=Act("finish", "touch CLEAN", goal="mark the tables as clean", reads=()),
         finish_probe=Probe("done", lambda end: str("CLEAN" in end.state.entries), "True"),
-    )  # fmt: skip
+    )
 
 
 def _table(seed: int, name: str) -> list[str]:
     """Rows `id,town,amount`; one town is missing, keys repeat."""
     towns = ("ayr", "bath", "cork", "deal")
-    rows = [f"{1 + int(4 * draw(NAME, seed, name, row, 'id'))},{towns[int(4 * draw(NAME, seed, name, row, 'town'))]},"
-            f"{100 + int(9 * draw(NAME, seed, name, row, 'amount'))}" for row in range(7)]  # fmt: skip
+    rows = [
+        f"{1 + int(4 * draw(NAME, seed, name, row, 'id'))},{towns[int(4 * draw(NAME, seed, name, row, 'town'))]},"
+        f"{100 + int(9 * draw(NAME, seed, name, row, 'amount'))}"
+        for row in range(7)
+    ]
     return ["9,NA,500", *rows, "1,ayr,104", "2,bath,104", "2,ayr,103"]
 
 
 def _filled(subject: str, rows: list[str]) -> Deliverable:
     path = f"{slug(subject)}.csv"
-    return written(subject, FILL, f"sed 's/NA/<V>/' raw/{path} > {path}", path,
-                   lambda code: "\n".join(rows).replace("NA", code), RAW)  # fmt: skip
+    return written(
+        subject, FILL, f"sed 's/NA/<V>/' raw/{path} > {path}", path, lambda code: "\n".join(rows).replace("NA", code), RAW
+    )
 
 
 def _unique(subject: str, rows: list[str]) -> Deliverable:
@@ -77,32 +83,73 @@ def _unique(subject: str, rows: list[str]) -> Deliverable:
 
 def _scaled(subject: str, rows: list[str]) -> Deliverable:
     path = f"{slug(subject)}.csv"
-    return written(subject, SCALE, f"awk -F, '{{print int($3*<V>)}}' raw/{path} > {path}", path,
-                   lambda code: "\n".join(str(int(int(row.split(",")[2]) * float(code))) for row in rows), RAW)  # fmt: skip
+    return written(
+        subject,
+        SCALE,
+        f"awk -F, '{{print int($3*<V>)}}' raw/{path} > {path}",
+        path,
+        lambda code: "\n".join(str(int(int(row.split(",")[2]) * float(code))) for row in rows),
+        RAW,
+    )
 
 
 def _split(subject: str, rows: list[str]) -> Deliverable:
     path = f"{slug(subject)}.csv"
-    return written(subject, SIDE, f"mkdir -p <V> && head -n 3 raw/{path} > <V>/{path}", f"<V>/{path}",
-                   lambda code: "\n".join(rows[:3]), RAW)  # fmt: skip
+    return written(
+        subject, SIDE, f"mkdir -p <V> && head -n 3 raw/{path} > <V>/{path}", f"<V>/{path}", lambda code: "\n".join(rows[:3]), RAW
+    )
 
 
 def _discoveries(book: str, good: str, bad: str, sensors: list[str]) -> list[Discovery]:
-    surveys = tuple(present(f"{part} survey", CODEBOOK, f"cp codebooks/<V>.txt decoded_{part}", f"decoded_{part}", ("codebooks/",))
-                    for part in ("spring", "autumn"))  # fmt: skip
-    merges = tuple(present(f"{part} merge", METHOD, f"bin/merge <V> {part}", f"merged_{part}", TOOLS) for part in ("weekly", "yearly"))
-    repairs = (Deliverable("drift", DRIFT, "echo steady > sensors/<V>", lambda code: Probe(
-        "drift", lambda end: end.text(f"sensors/{code}"), "steady"), ("sensors/",)),)  # fmt: skip
-    intakes = tuple(taken("intake next in line", NEXT, "bin/ingest <V>", "ingested.txt", (*TOOLS, "ingested.txt")) for _ in range(3))
+    surveys = tuple(
+        present(f"{part} survey", CODEBOOK, f"cp codebooks/<V>.txt decoded_{part}", f"decoded_{part}", ("codebooks/",))
+        for part in ("spring", "autumn")
+    )
+    merges = tuple(
+        present(f"{part} merge", METHOD, f"bin/merge <V> {part}", f"merged_{part}", TOOLS) for part in ("weekly", "yearly")
+    )
+    repairs = (
+        Deliverable(
+            "drift",
+            DRIFT,
+            "echo steady > sensors/<V>",
+            lambda code: Probe("drift", lambda end: end.text(f"sensors/{code}"), "steady"),
+            ("sensors/",),
+        ),
+    )
+    intakes = tuple(
+        taken("intake next in line", NEXT, "bin/ingest <V>", "ingested.txt", (*TOOLS, "ingested.txt")) for _ in range(3)
+    )
     return [
-        Discovery("grounding", "survey", CODEBOOK, Act("read notes", "cat NOTES", goal="read the notes", reads=("NOTES",)),
-                  ((book, f"The survey is decoded with codebook {book}."),), surveys),
-        Discovery("failure_loop", "merge", METHOD,
-                  Act("try merge", f"bin/merge {bad} trial", goal=f"try a merge by {bad}", fails=True, reads=TOOLS),
-                  ((good, picky_text("merge", "method", good, bad)),), merges, rivals=(bad,)),
-        Discovery("diagnosis", "drift", DRIFT,
-                  Act("find drift", "cd sensors && for f in $(grep -l drifting *); do echo the drift is on sensor $f; done",
-                      goal="find out which sensor drifts", reads=("sensors/",)),
-                  ((sensors[4], f"the drift is on sensor {sensors[4]}"),), repairs),
+        Discovery(
+            "grounding",
+            "survey",
+            CODEBOOK,
+            Act("read notes", "cat NOTES", goal="read the notes", reads=("NOTES",)),
+            ((book, f"The survey is decoded with codebook {book}."),),
+            surveys,
+        ),
+        Discovery(
+            "failure_loop",
+            "merge",
+            METHOD,
+            Act("try merge", f"bin/merge {bad} trial", goal=f"try a merge by {bad}", fails=True, reads=TOOLS),
+            ((good, picky_text("merge", "method", good, bad)),),
+            merges,
+            rivals=(bad,),
+        ),
+        Discovery(
+            "diagnosis",
+            "drift",
+            DRIFT,
+            Act(
+                "find drift",
+                "cd sensors && for f in $(grep -l drifting *); do echo the drift is on sensor $f; done",
+                goal="find out which sensor drifts",
+                reads=("sensors/",),
+            ),
+            ((sensors[4], f"the drift is on sensor {sensors[4]}"),),
+            repairs,
+        ),
         Discovery("progress", "intake", NEXT, None, queue_stages("intake", sensors[:3]), intakes, rivals=tuple(sensors[:3])),
-    ]  # fmt: skip
+    ]

@@ -1,11 +1,11 @@
 """The state of a task is its files: read a folder into memory, compare, apply a change, write it back.
 
-Commands run in subshells, so no shell state survives one; equal files are equal states. Modification times are not part of a state
-(no family reads them), nor are paths a family calls volatile (git's index repeats them): these are kept and restored but not compared.
+Commands run in subshells, so no shell state survives one; equal files are equal states. Modification times are not part of a
+state (no family reads them), nor are paths a family calls volatile (git's index repeats them): kept and restored, not compared.
 """
 
 import hashlib
-import os
+import os  # the hot path of every execution: pathlib costs several times as much
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ _MODULUS = 2**128
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """One file, folder or link (content = its target, never what it points to). `mark` hashes path, kind and content; 0 = not compared."""
+    """One file, folder or link (its content is the target). `mark` hashes path, kind and content; 0 = not compared."""
 
     kind: str
     executable: bool

@@ -3,12 +3,13 @@
 from data.envs.base import Act, Mechanism, Probe, choose, draw
 from data.envs.script import Deliverable, Discovery, Offer, slug, subjects
 from data.envs.tools import picky_text, picky_tool, present, queue_stages, queue_tool, taken, written
-from data.phrasing import kind
+from data.phrasing import kind, words
 
 NAME = "logs"
-HOSTS = ("iris", "juno", "kite", "luna", "mars", "nova")
-TOPICS = ("outage", "latency", "timeout", "traffic", "login", "quota", "backlog", "restart", "upload", "cache", "queue", "alert",
-          "session", "retry", "failover", "storage")
+HOSTS = words("iris juno kite luna mars nova")
+TOPICS = words(
+    "outage latency timeout traffic login quota backlog restart upload cache queue alert session retry failover storage"
+)
 LOGS, TOOLS = ("logs/",), ("bin/",)
 
 LEVEL = kind("level", "count counted at level", ("error", "warn", "info", "debug"))
@@ -31,13 +32,17 @@ def offer(seed: int, bound: frozenset[Mechanism], size: int) -> Offer:
     files = {f"logs/{host}.log": "\n".join(lines) + "\n" for host, lines in logs.items()}
     files |= {f"shards/{name}.idx": "ready\n" for name in SHARD.words if name == shard or "grounding" not in bound}
     files |= {
-        "README": f"The incident is traced on shard {shard}.\n", "drained": "",
+        "README": f"The incident is traced on shard {shard}.\n",
+        "drained": "",
         "bin/rotate": picky_tool("rotation", "method", [good] if "failure_loop" in bound else WAY.words, bad, "rotated"),
         "bin/drain": queue_tool("drain", order if "progress" in bound else [], "drained"),
     }
     return Offer(
-        title="Write the incident report from logs/.", files=files, executable=("bin/rotate", "bin/drain"),
-        deliverables=_deliverables(subjects(TOPICS, size), logs), discoveries=_discoveries(hosts, shard, good, bad, order),
+        title="Write the incident report from logs/.",
+        files=files,
+        executable=("bin/rotate", "bin/drain"),
+        deliverables=_deliverables(subjects(TOPICS, size), logs),
+        discoveries=_discoveries(hosts, shard, good, bad, order),
         first=Act("first", "ls logs | wc -l", goal="count the log files", reads=LOGS),
         look=Act("look", "ls logs | head -2", goal="look around again", reads=LOGS),
         review=Act("review", "ls logs bin | wc -l", goal="look over the report", reads=(*LOGS, *TOOLS)),
@@ -51,8 +56,10 @@ def _log(seed: int, host: str, *, noisy: bool) -> list[str]:
     lines = []
     for index in range(8):
         pick = [draw(NAME, seed, host, index, part) for part in range(4)]
-        lines.append(f"{HOUR.pool[int(pick[0] * 4)][1]} {LEVEL.words[int(pick[1] * 4)]} u{index} /p{int(pick[2] * 9)} "
-                     f"{200 + index} {int(pick[3] * 5000)}")  # fmt: skip
+        lines.append(
+            f"{HOUR.pool[int(pick[0] * 4)][1]} {LEVEL.words[int(pick[1] * 4)]} u{index} /p{int(pick[2] * 9)} "
+            f"{200 + index} {int(pick[3] * 5000)}"
+        )
     return lines + ["99 panic root /loop 599 0"] * noisy
 
 
@@ -67,20 +74,38 @@ def _deliverables(names: list[str], logs: dict[str, list[str]]) -> list[Delivera
 
 def _counted(topic: str, host: str, lines: list[str]) -> Deliverable:
     path = f"{slug(topic)}.count"
-    return written(topic, LEVEL, f"grep -c ' <V> ' logs/{host}.log > {path}; true", path,
-                   lambda code: str(sum(line.split()[1] == code for line in lines)), LOGS)  # fmt: skip
+    return written(
+        topic,
+        LEVEL,
+        f"grep -c ' <V> ' logs/{host}.log > {path}; true",
+        path,
+        lambda code: str(sum(line.split()[1] == code for line in lines)),
+        LOGS,
+    )
 
 
 def _sampled(topic: str, host: str, lines: list[str]) -> Deliverable:
     path = f"{slug(topic)}.sample"
-    return written(topic, HOUR, f"grep '^<V> ' logs/{host}.log > {path}; echo <V> >> {path}", path,
-                   lambda code: "\n".join([*(line for line in lines if line.split()[0] == code), code]), LOGS)  # fmt: skip
+    return written(
+        topic,
+        HOUR,
+        f"grep '^<V> ' logs/{host}.log > {path}; echo <V> >> {path}",
+        path,
+        lambda code: "\n".join([*(line for line in lines if line.split()[0] == code), code]),
+        LOGS,
+    )
 
 
 def _listed(topic: str, host: str, lines: list[str]) -> Deliverable:
     path = f"{slug(topic)}.list"
-    return written(topic, FIELD, f"cut -d' ' -f<V> logs/{host}.log > {path}", path,
-                   lambda code: "\n".join(line.split()[int(code) - 1] for line in lines), LOGS)  # fmt: skip
+    return written(
+        topic,
+        FIELD,
+        f"cut -d' ' -f<V> logs/{host}.log > {path}",
+        path,
+        lambda code: "\n".join(line.split()[int(code) - 1] for line in lines),
+        LOGS,
+    )
 
 
 def _filed(topic: str, host: str, lines: list[str]) -> Deliverable:
@@ -89,20 +114,45 @@ def _filed(topic: str, host: str, lines: list[str]) -> Deliverable:
 
 
 def _discoveries(hosts: list[str], shard: str, good: str, bad: str, order: list[str]) -> list[Discovery]:
-    traces = tuple(present(f"{part} incident", SHARD, f"cp shards/<V>.idx trace_{part}", f"trace_{part}", ("shards/",))
-                   for part in ("first", "second"))  # fmt: skip
-    rotations = tuple(present(f"{part} rotation", WAY, f"bin/rotate <V> {part}", f"rotated_{part}", TOOLS) for part in ("day", "night"))
+    traces = tuple(
+        present(f"{part} incident", SHARD, f"cp shards/<V>.idx trace_{part}", f"trace_{part}", ("shards/",))
+        for part in ("first", "second")
+    )
+    rotations = tuple(
+        present(f"{part} rotation", WAY, f"bin/rotate <V> {part}", f"rotated_{part}", TOOLS) for part in ("day", "night")
+    )
     silences = (present("loop", CAUSE, "grep -v panic logs/<V>.log > <V>.quiet", "<V>.quiet", LOGS),)
     drains = tuple(taken("drain next in line", NEXT, "bin/drain <V>", "drained", (*TOOLS, "drained")) for _ in order)
     return [
-        Discovery("grounding", "incident", SHARD, Act("read notes", "cat README", goal="read the notes", reads=("README",)),
-                  ((shard, f"The incident is traced on shard {shard}."),), traces),
-        Discovery("failure_loop", "rotation", WAY,
-                  Act("try rotation", f"bin/rotate {bad} trial", goal=f"try a rotation by {bad}", fails=True, reads=TOOLS),
-                  ((good, picky_text("rotation", "method", good, bad)),), rotations, rivals=(bad,)),
-        Discovery("diagnosis", "loop", CAUSE,
-                  Act("find loop", "cd logs && for f in $(grep -l panic *); do echo the loop is on host ${f%.log}; done",
-                      goal="find out which host loops", reads=LOGS),
-                  ((hosts[1], f"the loop is on host {hosts[1]}"),), silences),
+        Discovery(
+            "grounding",
+            "incident",
+            SHARD,
+            Act("read notes", "cat README", goal="read the notes", reads=("README",)),
+            ((shard, f"The incident is traced on shard {shard}."),),
+            traces,
+        ),
+        Discovery(
+            "failure_loop",
+            "rotation",
+            WAY,
+            Act("try rotation", f"bin/rotate {bad} trial", goal=f"try a rotation by {bad}", fails=True, reads=TOOLS),
+            ((good, picky_text("rotation", "method", good, bad)),),
+            rotations,
+            rivals=(bad,),
+        ),
+        Discovery(
+            "diagnosis",
+            "loop",
+            CAUSE,
+            Act(
+                "find loop",
+                "cd logs && for f in $(grep -l panic *); do echo the loop is on host ${f%.log}; done",
+                goal="find out which host loops",
+                reads=LOGS,
+            ),
+            ((hosts[1], f"the loop is on host {hosts[1]}"),),
+            silences,
+        ),
         Discovery("progress", "drain", NEXT, None, queue_stages("drain", order), drains, rivals=tuple(order)),
-    ]  # fmt: skip
+    ]

@@ -123,7 +123,9 @@ class MemoEnvironment:
     def close(self) -> None:
         """The place belongs to the worker; nothing to close here."""
 
-    def _answer(self, tool: str, args: Mapping[str, Any], call: str, reads: tuple[str, ...] | None) -> tuple[ToolResult, FileState]:
+    def _answer(
+        self, tool: str, args: Mapping[str, Any], call: str, reads: tuple[str, ...] | None
+    ) -> tuple[ToolResult, FileState]:
         """The result and the files after the step, from memory where the files it reads are known."""
         key = (self.at.digest if reads is None else self.at.part(reads), call)
         effect = self.memory.effects.get(key)
@@ -138,5 +140,6 @@ class MemoEnvironment:
             self.memory.num_audited += 1
             again, really = self._place.execute(self.memory, self.at, tool, args)
             assert (again, really.digest) == (result, after.digest), (
-                f"{self.memory.task.task_id}: {call} reads more than {reads}: {result} {again} {sorted(after.change_to(really))[:6]}")
+                f"{self.memory.task.task_id}: {call} reads more than {reads}: {result} {again} {sorted(after.change_to(really))[:6]}"
+            )
         return result, after

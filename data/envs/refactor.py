@@ -6,12 +6,11 @@ from data.envs.base import Act, Mechanism, Probe, choose, draw
 from data.envs.finished import Finished
 from data.envs.script import Deliverable, Discovery, Offer, slug, subjects
 from data.envs.tools import picky_text, picky_tool, present, queue_stages, queue_tool, taken
-from data.phrasing import Kind, kind
+from data.phrasing import Kind, kind, words
 
 NAME = "refactor"
-UNITS = ("matrix", "vector", "tensor", "graph", "tree", "heap", "stack", "buffer", "socket", "thread", "timer", "signal", "logger",
-         "parser", "mapper", "finder")
-PACKAGES = ("audio", "video", "image", "glyph", "mesh", "scene")
+UNITS = words("matrix vector tensor graph tree heap stack buffer socket thread timer signal logger parser mapper finder")
+PACKAGES = words("audio video image glyph mesh scene")
 CODE, TOOLS = ("code/",), ("bin/",)
 
 PREFIX = kind("prefix", "prefix prefixed with prefix", ("get", "load", "fetch", "read"))
@@ -34,12 +33,15 @@ def offer(seed: int, bound: frozenset[Mechanism], size: int) -> Offer:
     files |= {f"styles/{name}.cfg": "indent=4\n" for name in STYLE.words if name == style or "grounding" not in bound}
     files |= {f"packages/{name}": "cyclic\n" if "diagnosis" in bound and name == packages[4] else "clean\n" for name in PACKAGES}
     files |= {
-        "CONTRIBUTING": f"The header is formatted after style {style}.\n", "ported.txt": "",
+        "CONTRIBUTING": f"The header is formatted after style {style}.\n",
+        "ported.txt": "",
         "bin/rewrite": picky_tool("rewrite", "pass", [good] if "failure_loop" in bound else PASS.words, bad, "rewritten"),
         "bin/port": queue_tool("port", packages[:3] if "progress" in bound else [], "ported.txt"),
-    }  # fmt: skip
+    }
     return Offer(
-        title="Refactor the modules in code/.", files=files, executable=("bin/rewrite", "bin/port"),
+        title="Refactor the modules in code/.",
+        files=files,
+        executable=("bin/rewrite", "bin/port"),
         deliverables=[(_prefixed, _suffixed, _guarded, _moved)[place % 4](name) for place, name in enumerate(names)],
         discoveries=_discoveries(style, good, bad, packages),
         first=Act("first", "ls packages | wc -l", goal="count the packages", reads=("packages/",)),
@@ -47,7 +49,7 @@ def offer(seed: int, bound: frozenset[Mechanism], size: int) -> Offer:
         review=Act("review", "ls bin | wc -l", goal="look over the modules", reads=TOOLS),
         finish=Act("finish", "touch MERGED", goal="mark the branch as ready", reads=()),
         finish_probe=Probe("done", lambda end: str("MERGED" in end.state.entries), "True"),
-    )  # fmt: skip
+    )
 
 
 def _source(name: str) -> str:
@@ -95,21 +97,53 @@ def _moved(subject: str) -> Deliverable:
 
 
 def _discoveries(style: str, good: str, bad: str, packages: list[str]) -> list[Discovery]:
-    headers = tuple(present(f"{part} header", STYLE, f"cp styles/<V>.cfg header_{part}", f"header_{part}", ("styles/",))
-                    for part in ("public", "private"))  # fmt: skip
-    passes = tuple(present(f"{part} rewrite", PASS, f"bin/rewrite <V> {part}", f"rewritten_{part}", TOOLS) for part in ("loop", "branch"))
-    breaks = (Deliverable("cycle", CYCLE, "echo clean > packages/<V>", lambda code: Probe(
-        "cycle", lambda end: end.text(f"packages/{code}"), "clean"), ("packages/",)),)  # fmt: skip
+    headers = tuple(
+        present(f"{part} header", STYLE, f"cp styles/<V>.cfg header_{part}", f"header_{part}", ("styles/",))
+        for part in ("public", "private")
+    )
+    passes = tuple(
+        present(f"{part} rewrite", PASS, f"bin/rewrite <V> {part}", f"rewritten_{part}", TOOLS) for part in ("loop", "branch")
+    )
+    breaks = (
+        Deliverable(
+            "cycle",
+            CYCLE,
+            "echo clean > packages/<V>",
+            lambda code: Probe("cycle", lambda end: end.text(f"packages/{code}"), "clean"),
+            ("packages/",),
+        ),
+    )
     ports = tuple(taken("port next in line", NEXT, "bin/port <V>", "ported.txt", (*TOOLS, "ported.txt")) for _ in range(3))
     return [
-        Discovery("grounding", "header", STYLE, Act("read notes", "cat CONTRIBUTING", goal="read the rules", reads=("CONTRIBUTING",)),
-                  ((style, f"The header is formatted after style {style}."),), headers),
-        Discovery("failure_loop", "rewrite", PASS,
-                  Act("try rewrite", f"bin/rewrite {bad} trial", goal=f"try a rewrite by {bad}", fails=True, reads=TOOLS),
-                  ((good, picky_text("rewrite", "pass", good, bad)),), passes, rivals=(bad,)),
-        Discovery("diagnosis", "cycle", CYCLE,
-                  Act("find cycle", "cd packages && for f in $(grep -l cyclic *); do echo the cycle is in package $f; done",
-                      goal="find out where the cycle is", reads=("packages/",)),
-                  ((packages[4], f"the cycle is in package {packages[4]}"),), breaks),
+        Discovery(
+            "grounding",
+            "header",
+            STYLE,
+            Act("read notes", "cat CONTRIBUTING", goal="read the rules", reads=("CONTRIBUTING",)),
+            ((style, f"The header is formatted after style {style}."),),
+            headers,
+        ),
+        Discovery(
+            "failure_loop",
+            "rewrite",
+            PASS,
+            Act("try rewrite", f"bin/rewrite {bad} trial", goal=f"try a rewrite by {bad}", fails=True, reads=TOOLS),
+            ((good, picky_text("rewrite", "pass", good, bad)),),
+            passes,
+            rivals=(bad,),
+        ),
+        Discovery(
+            "diagnosis",
+            "cycle",
+            CYCLE,
+            Act(
+                "find cycle",
+                "cd packages && for f in $(grep -l cyclic *); do echo the cycle is in package $f; done",
+                goal="find out where the cycle is",
+                reads=("packages/",),
+            ),
+            ((packages[4], f"the cycle is in package {packages[4]}"),),
+            breaks,
+        ),
         Discovery("progress", "port", NEXT, None, queue_stages("port", packages[:3]), ports, rivals=tuple(packages[:3])),
-    ]  # fmt: skip
+    ]

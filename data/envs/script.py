@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from data import phrasing
-from data.envs.base import Act, Fact, Mechanism, Probe, Stage, Task, draw
-from data.phrasing import Kind, WordingSet, wording_of
+from data.envs.base import Act, Fact, Mechanism, Probe, Stage, Task, Tool, draw
+from data.phrasing import Kind, WordingSet, wording_of, words
 
 Item = TypeVar("Item")
 ACTS_PER_RULE = 6
@@ -30,6 +30,7 @@ class Deliverable:
     command: str
     probe: Callable[[str], Probe]
     reads: tuple[str, ...] | None = None
+    tool: str = "bash"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +68,12 @@ class Offer:
     volatile: tuple[str, ...] = ()
     lasting: tuple[str, ...] = ()
     executable: tuple[str, ...] = ()
+    tools: Mapping[str, Tool] = field(default_factory=dict)
 
 
 OfferOf = Callable[[int, frozenset[Mechanism], int], Offer]
 """(seed, mechanisms that are bound, at least so many deliverables) -> what a family offers."""
-_WHICH = ("early", "late", "main", "spare", "upper", "lower")
+_WHICH = words("early late main spare upper lower")
 
 
 def subjects(nouns: Sequence[str], size: int) -> list[str]:
@@ -161,10 +163,10 @@ class _Composer:
         self.body.append((self.draw("position", item.subject), _act(name, item, None)))
 
 
-def compose(family: str, seed: int, num_acts: int, offer_of: OfferOf) -> Task:
+def compose(family: str, seed: int, num_acts: int, offer_of: OfferOf, *, heldout: bool = False) -> Task:
     """One task of about `num_acts` acts: a third of them bound by facts, the others of the same form and free."""
     task_id = f"{family}-{seed:06d}"
-    made = _Composer(family, seed, wording_of(task_id, family))
+    made = _Composer(family, seed, "other" if heldout else wording_of(task_id, family))
     bound = frozenset(made.shuffled(FOUND, "mechanisms")[: max(1, num_acts // ACTS_PER_DISCOVERY)])
     offer = offer_of(seed, bound, num_acts)
     for number, found in enumerate(offer.discoveries):
@@ -175,7 +177,9 @@ def compose(family: str, seed: int, num_acts: int, offer_of: OfferOf) -> Task:
     roles = ["change" if made.draw("turn") < PROB_CHANGE else "addition", *["task"] * (num_rules - 1)]
     for item, role in zip(ordinary, roles):
         made.add_rule(item, role=role)
-    unbound = [use for found in offer.discoveries if found.mechanism not in bound for use in {u.subject: u for u in found.uses}.values()]
+    unbound = [
+        use for found in offer.discoveries if found.mechanism not in bound for use in {u.subject: u for u in found.uses}.values()
+    ]
     for item in made.shuffled([*ordinary[num_rules:], *unbound], "free")[: max(2, num_acts - 3 - len(made.body))]:
         made.add_free(item)
     return _finished(made, task_id, offer)
@@ -188,9 +192,23 @@ def _finished(made: _Composer, task_id: str, offer: Offer) -> Task:
     facts = {key: _with_turn(_with_rivals(fact, made.facts), turn_after) for key, fact in made.facts.items()}
     rules = " ".join([*made.shuffled(made.sentences, "sentences"), phrasing.freedom(made.wording, made.family, made.seed)])
     return Task(
-        task_id=task_id, family=made.family, seed=made.seed, wording=made.wording, text=f"{offer.title} {rules}", files=offer.files,
-        setup=offer.setup, facts=facts, acts=(offer.first, *body, offer.finish), turns={turn_after: made.turn}, look=offer.look,
-        probes=(*made.probes, offer.finish_probe), volatile=offer.volatile, lasting=offer.lasting, executable=offer.executable)
+        task_id=task_id,
+        family=made.family,
+        seed=made.seed,
+        wording=made.wording,
+        text=f"{offer.title} {rules}",
+        files=offer.files,
+        setup=offer.setup,
+        facts=facts,
+        acts=(offer.first, *body, offer.finish),
+        turns={turn_after: made.turn},
+        look=offer.look,
+        probes=(*made.probes, offer.finish_probe),
+        volatile=offer.volatile,
+        lasting=offer.lasting,
+        executable=offer.executable,
+        tools=offer.tools,
+    )
 
 
 def _place_turn(body: list[Act], subject: str, fraction: float) -> str:
@@ -203,8 +221,17 @@ def _place_turn(body: list[Act], subject: str, fraction: float) -> str:
 
 
 def _act(name: str, item: Deliverable, fact: str | None, *, awaits: str = "") -> Act:
-    return Act(name, item.command, subject=item.subject, kind=item.kind, fact=fact, awaits=awaits, reads=item.reads,
-               vague=f"go on with the {item.subject}")
+    return Act(
+        name,
+        item.command,
+        subject=item.subject,
+        kind=item.kind,
+        fact=fact,
+        awaits=awaits,
+        reads=item.reads,
+        tool=item.tool,
+        vague=f"go on with the {item.subject}",
+    )
 
 
 def _with_turn(fact: Fact, act: str) -> Fact:
@@ -213,5 +240,7 @@ def _with_turn(fact: Fact, act: str) -> Fact:
 
 def _with_rivals(fact: Fact, facts: Mapping[str, Fact]) -> Fact:
     """Values of other facts of the same kind are likely confusions."""
-    others = [stage.value for other in facts.values() if other.key != fact.key and other.kind == fact.kind for stage in other.stages]
+    others = [
+        stage.value for other in facts.values() if other.key != fact.key and other.kind == fact.kind for stage in other.stages
+    ]
     return replace(fact, rivals=tuple(dict.fromkeys([*fact.rivals, *others])))

@@ -38,19 +38,28 @@ def queue_stages(subject: str, order: Sequence[str]) -> tuple[tuple[str, str], .
     return (first, *((name, f"{subject} to take next: {name}") for name in order[1:]))
 
 
-def written(subject: str, of: Kind, command: str, path: str, expected: Callable[[str], str], reads: tuple[str, ...]) -> Deliverable:
+def written(
+    subject: str, of: Kind, command: str, path: str, expected: Callable[[str], str], reads: tuple[str, ...]
+) -> Deliverable:
     """An act that writes a file whose text must be what `expected` gives for the right value's code; `<V>` in `path` is the code too."""
-    return Deliverable(subject, of, command, lambda code: Probe(
-        subject, lambda end: end.text(path.replace("<V>", code)), expected(code)), reads)  # fmt: skip
+    return Deliverable(
+        subject, of, command, lambda code: Probe(subject, lambda end: end.text(path.replace("<V>", code)), expected(code)), reads
+    )
 
 
 def present(subject: str, of: Kind, command: str, path: str, reads: tuple[str, ...]) -> Deliverable:
     """An act that leaves a file at `path` (`<V>` = the code) only when its value is right."""
-    return Deliverable(subject, of, command, lambda code: Probe(
-        subject, lambda end: str(path.replace("<V>", code) in end.state.entries), "True"), reads)  # fmt: skip
+    return Deliverable(
+        subject,
+        of,
+        command,
+        lambda code: Probe(subject, lambda end: str(path.replace("<V>", code) in end.state.entries), "True"),
+        reads,
+    )
 
 
 def taken(subject: str, of: Kind, command: str, log: str, reads: tuple[str, ...]) -> Deliverable:
     """A use of the queue tool: the name must stand in its log."""
-    return Deliverable(subject, of, command, lambda code: Probe(
-        subject, lambda end: str(code in end.text(log).split()), "True"), reads)  # fmt: skip
+    return Deliverable(
+        subject, of, command, lambda code: Probe(subject, lambda end: str(code in end.text(log).split()), "True"), reads
+    )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from data.envs import FAMILIES, make_task
-from data.envs.base import SLOT, Act, Fact, Task, ToolResult
+from data.envs.base import SLOT, Act, Fact, Task, ToolResult, call_args
 from data.envs.bash import BashEnvironment
 from data.envs.memo import MemoEnvironment, RealPlace
 from data.sandbox import Sandbox
@@ -46,7 +46,7 @@ def run_script(task: Task, environment: MemoEnvironment, *, spoil: str | None = 
         value = right_value(task, act, stages)
         if spoil and act.fact == spoil:
             value = wrong_value(task.facts[spoil], value)
-        result = environment.step("bash", {"cmd": command(act, value)}, act.reads)
+        result = environment.step(act.tool, call_args(act.tool, command(act, value)), act.reads)
         learn(task, act, result, stages)
         done.append((act.name, result))
         assert spoil or result.is_error == act.fails, (task.task_id, act, result)
@@ -99,7 +99,7 @@ def test_snapshot_and_restore(place: RealPlace, family: str) -> None:
     real.reset(task)
     start = real.snapshot()
     for act in task.acts[:4]:
-        real.step("bash", {"cmd": command(act, act.kind.words[0] if act.kind else None)})
+        real.step(act.tool, call_args(act.tool, command(act, act.kind.words[0] if act.kind else None)))
     real.restore(start)
     assert real.snapshot().digest == start.digest
     place._standing = None
