@@ -49,8 +49,10 @@ class AbConfig:
     """Task families; empty: all that the environments know."""
     agents: tuple[str, ...] = ("weak", "medium")
     """Strengths of the simulated agent; tasks are dealt to them in turn."""
-    num_tasks: int = 40
+    num_tasks: int = 32
     """Tasks, dealt to families and agents in turn; seeds lie beyond those of data.simulate."""
+    other_tasks: int | None = 10
+    """The first so many of them for the dear arms that are not the candidate (prompted, always, …); null: all."""
     first_seed: int = 1_000_000
     """Seed of the first task: no task of training, calibration or test has one this high."""
     num_acts: int = 16
@@ -79,8 +81,8 @@ class AbConfig:
     """Default <run>/ab.json."""
 
     def __post_init__(self) -> None:
-        if self.num_tasks < 1 or self.cadence < 1 or self.width < 1:
-            raise UserError("zero trials: num_tasks, cadence and width must be at least 1")
+        if min(self.num_tasks, self.cadence, self.width, 1 if self.other_tasks is None else self.other_tasks) < 1:
+            raise UserError("zero trials: num_tasks, other_tasks, cadence and width must be at least 1")
         if not self.agents:
             raise UserError("agents is empty; name at least one strength, such as weak")
         if self.bank_writer not in {"scripted", "policy"}:
@@ -172,14 +174,19 @@ class Harness:
         config = self.config
         settings = Settings(cadence_tool_calls=1, trajectory_steps=trajectory_steps(self.files.snapshots), telemetry=False)
         running = run_trials(
-            self.live_arm(arm), self.specs, self.open_episode, width=config.width, cadence=config.cadence, settings=settings,
+            self.live_arm(arm), self.specs_of(arm), self.open_episode, width=config.width, cadence=config.cadence, settings=settings,
             writer_for=partial(scripted_writer, num_acts=config.num_acts) if config.bank_writer == "scripted" else None,
         )  # fmt: skip
-        results = list(track(running, f"trials of {arm}", total=len(self.specs), unit="trials"))
+        results = list(track(running, f"trials of {arm}", total=len(self.specs_of(arm)), unit="trials"))
         if arm == "never" and any(trial.num_rows for trial in results):
             raise AssertionError("the baseline wrote telemetry rows")
         write_text(path, json.dumps([asdict(trial) for trial in results]))
         return results
+
+    def specs_of(self, arm: str) -> Sequence[TrialSpec]:
+        """All specs for the candidate, for random at its rate, and for arms that cost no model; fewer for the dear ones."""
+        cheap = {"never", "rules", "oracle", "full_bank", "retrieval", "random", self.config.candidate}
+        return self.specs if arm in cheap else self.specs[: self.config.other_tasks]
 
     def live_arm(self, arm: str) -> LiveArm:
         """Policy and session of an arm."""
@@ -227,7 +234,7 @@ class Harness:
     def key(self, arm: str) -> str:
         """Hash of everything the trials of an arm depend on."""
         config = self.config
-        common: list[Any] = [arm, [asdict(spec) for spec in self.specs], config.cadence, config.num_acts, config.bank_writer,
+        common: list[Any] = [arm, [asdict(spec) for spec in self.specs_of(arm)], config.cadence, config.num_acts, config.bank_writer,
                              PROMPT_VERSION]  # fmt: skip
         if arm in {"never", "rules", "oracle", "full_bank", "retrieval"}:
             return content_id(common)

@@ -192,6 +192,7 @@ def test_a_block_loses_its_tags() -> None:
     ("overrides", "sentence"),
     [
         (["num_tasks=0"], "zero trials"),
+        (["other_tasks=0"], "zero trials"),
         (["agents=[]"], "agents is empty"),
         (["agents=[superb]"], "unknown agent"),
         (["families=[astrology]"], "unknown family"),
@@ -212,3 +213,27 @@ def test_real_environments_end_to_end(tmp_path: Path) -> None:
     content = json.loads(first)
     assert content["arms"]["oracle"]["num_trials"] == 3 and content["arms"]["never"]["num_rows"] == 0
     assert ab.main(command) == 0 and (tmp_path / "ab.json").read_text() == first
+
+
+def test_model_arms_through_the_harness(tmp_path: Path) -> None:
+    """A tiny real model in this process, its own threshold file, and the ablation arms on the candidate's model."""
+    pytest.importorskip("torch")
+    from pmem.policy_file import model_hash
+    from pmem.prompt import PROMPT_VERSION
+    from pmem.threshold import Threshold, write_threshold
+    from tests.tiny import tiny_model
+
+    model = tiny_model(tmp_path)
+    threshold = Threshold.plain(0.5, model_hash=model_hash(model), prompt_version=PROMPT_VERSION)
+    write_threshold(tmp_path / "threshold.json", threshold)
+    command = [
+        f"run={tmp_path}", "candidate=sft", "arms=[sft,random,always,advisor,retrieval]", f"models={{sft: {model}}}",
+        "num_tasks=2", "other_tasks=1", "families=[files]", "num_acts=8", "cadence=4", "list_max_tokens=12", "reminder_max_tokens=8",
+    ]  # fmt: skip
+    assert ab.main(command) == 0
+    arms = json.loads((tmp_path / "ab.json").read_text())["arms"]
+    assert (arms["sft"]["num_trials"], arms["always"]["num_trials"], arms["always"]["paired"]["never"]["pairs"]) == (2, 1, 1)
+    assert arms["sft"]["num_rows"] > 0 and set(arms["sft"]["outcomes"]) == {"malformed/truncated"}
+    write_threshold(tmp_path / "threshold.json", threshold.model_copy(update={"model_hash": "0" * 64}))
+    with pytest.raises(UserError, match="was made for model"):
+        ab.main(command)
