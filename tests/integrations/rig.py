@@ -70,7 +70,6 @@ class Rig:
     transient: ClassVar[bool]
     sees_errors: ClassVar[bool]
     sees_compaction: ClassVar[bool]
-    orders_parallel_calls: ClassVar[bool] = True
     has_async_twin: ClassVar[bool] = False
     block: ClassVar[str] = BLOCK
     """The reminder as the model sees it."""

@@ -262,7 +262,6 @@ class CodexRig(HookRig):
     dialect = CODEX
     sees_errors = CODEX.sees_errors
     sees_compaction = CODEX.sees_compaction
-    orders_parallel_calls = False
 
     def common(self, thread: str) -> dict[str, Any]:
         transcript = self.transcript(thread)
