@@ -171,13 +171,13 @@ class Harness:
         path = self.cache / f"{self.key(arm)}.json"
         if path.exists():
             return [TrialResult(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
-        config = self.config
+        config, specs = self.config, self.specs_of(arm)
         settings = Settings(cadence_tool_calls=1, trajectory_steps=trajectory_steps(self.files.snapshots), telemetry=False)
         running = run_trials(
-            self.live_arm(arm), self.specs_of(arm), self.open_episode, width=config.width, cadence=config.cadence, settings=settings,
+            self.live_arm(arm), specs, self.open_episode, width=config.width, cadence=config.cadence, settings=settings,
             writer_for=partial(scripted_writer, num_acts=config.num_acts) if config.bank_writer == "scripted" else None,
         )  # fmt: skip
-        results = list(track(running, f"trials of {arm}", total=len(self.specs_of(arm)), unit="trials"))
+        results = list(track(running, f"trials of {arm}", total=len(specs), unit="trials"))
         if arm == "never" and any(trial.num_rows for trial in results):
             raise AssertionError("the baseline wrote telemetry rows")
         write_text(path, json.dumps([asdict(trial) for trial in results]))
@@ -234,8 +234,8 @@ class Harness:
     def key(self, arm: str) -> str:
         """Hash of everything the trials of an arm depend on."""
         config = self.config
-        common: list[Any] = [arm, [asdict(spec) for spec in self.specs_of(arm)], config.cadence, config.num_acts, config.bank_writer,
-                             PROMPT_VERSION]  # fmt: skip
+        specs = [asdict(spec) for spec in self.specs_of(arm)]
+        common: list[Any] = [arm, specs, config.cadence, config.num_acts, config.bank_writer, PROMPT_VERSION]
         if arm in {"never", "rules", "oracle", "full_bank", "retrieval"}:
             return content_id(common)
         threshold = self.threshold(arm).threshold_id if arm in MODEL_OF else None

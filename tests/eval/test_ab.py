@@ -228,7 +228,8 @@ def test_model_arms_through_the_harness(tmp_path: Path) -> None:
     write_threshold(tmp_path / "threshold.json", threshold)
     command = [
         f"run={tmp_path}", "candidate=sft", "arms=[sft,random,always,advisor,retrieval]", f"models={{sft: {model}}}",
-        "num_tasks=2", "other_tasks=1", "families=[files]", "num_acts=8", "cadence=4", "list_max_tokens=12", "reminder_max_tokens=8",
+        "num_tasks=2", "other_tasks=1", "families=[files]", "num_acts=8", "cadence=4",
+        "list_max_tokens=12", "reminder_max_tokens=8",
     ]  # fmt: skip
     assert ab.main(command) == 0
     arms = json.loads((tmp_path / "ab.json").read_text())["arms"]
