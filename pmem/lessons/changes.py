@@ -55,7 +55,7 @@ class Change:
             done = self.connection.execute(f"UPDATE nodes SET {sets} WHERE id = :id AND revision = :was", values)
             if done.rowcount != 1:
                 raise UserError(f"{after.id} changed meanwhile; look at it again")
-        self._log(after.id, before and content(before), content(after))
+        self._log(after.id, content(before) if before else None, content(after))
         return self._read_back(after)
 
     def remove(self, before: Record) -> tuple[Relation, ...]:
@@ -147,7 +147,7 @@ def _take_back(edit: Change, line: PastChange) -> None:
         return
     found = edit.store.rows("SELECT * FROM nodes WHERE id = ?", (line.subject,))
     current = record_of(found[0]) if found else None
-    if _said(current and content(current)) != _said(line.after):
+    if _said(content(current) if current else None) != _said(line.after):
         later = history(edit.store, line.subject, limit=1)
         raise UserError(
             f"change {line.change} cannot be undone: {line.subject} changed since (change {later[0].change}); undo that first"

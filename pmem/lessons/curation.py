@@ -183,6 +183,8 @@ def _close(
 
 def _seen(store: LessonStore, record_id: str, expected: Wording | None) -> Record:
     record = store.get(record_id)
+    if record.kind == "receipt":
+        raise UserError(f"{record.id} is a receipt; what a call came to is neither approved nor worded anew")
     if expected is not None and Wording.of(record) != expected:
         raise EditConflict(record)
     return record

@@ -3,7 +3,7 @@
     write_cases(path, [case_of(request, found, expected=["les-…"], family="release")])
     for case in read_cases(path): result = judged(case, kept)
 
-One JSON object a line, `pmem.selection_case/1`; people may write their own. Candidates stand in the case with their text, so that a
+One JSON object a line, `pmem.selection_case/1`; people may write their own. Candidates stand in the case with their text, so a
 case needs no store and every selector sees the same ones.
 """
 

@@ -2,23 +2,28 @@
 
 import contextlib
 import json
+import multiprocessing
 import os
 import random
 import resource
-import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
+from pmem.errors import UserError
+from pmem.lessons.background import BackgroundWriter
 from pmem.lessons.checkpoints import recover
 from pmem.lessons.doors import add
 from pmem.lessons.records import Draft
 from pmem.lessons.search import search
-from pmem.lessons.store import LessonStore
+from pmem.lessons.session_start import start_of
+from pmem.lessons.store import LessonStore, open_store
+from pmem.settings import Settings
 from tests.lessons.abuse import started
 from tests.lessons.world import PERSON, REPOSITORY, guidance, new_store, proposed
 
@@ -110,7 +115,9 @@ import sys
 from pathlib import Path
 from pmem.errors import UserError
 from pmem.lessons.doors import propose
-from pmem.lessons.store import LessonStore
+from pmem.lessons.session_start import start_of
+from pmem.lessons.store import LessonStore, open_store
+from pmem.settings import Settings
 from tests.lessons.abuse import started
 from tests.lessons.world import guidance, seen
 kept = 0
@@ -150,29 +157,41 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path: Path) -> None:
         proposed(store, "room again")
 
 
-def as_nobody() -> None:
+def _as_nobody(settings: Settings, out: Connection) -> None:
+    """What somebody who may not write in the folder hears: from a command, and from a session's start."""
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
+    said: list[str] = []
+    try:
+        with open_store(settings) as store:
+            proposed(store, "another")
+        said.append("written")
+    except UserError as error:
+        said.append(str(error))
+    start = start_of(settings, BackgroundWriter(settings), folder=Path("/"), session="s", notice=said.append)
+    out.send((said, start.block))
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs root, to become a user who may not write")
-def test_a_read_only_folder_is_one_sentence(tmp_path: Path) -> None:
-    folder = Path("/dev/shm") / f"pmem-readonly-{os.getpid()}" if Path("/dev/shm").is_dir() else tmp_path
-    store = new_store(folder)
-    proposed(store)
-    store.close()
-    try:
-        for place in (folder, store.folder):
-            place.chmod(0o755)
-        for file in store.folder.iterdir():
-            file.chmod(0o644)
-        command = [sys.executable, "-m", "pmem.cli", "lessons", "approve", "les-none"]
-        environ = {"PATH": "/usr/bin", "PMEM_DATA_DIR": str(folder), "PMEM_STATE_DIR": str(folder)}
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, preexec_fn=as_nobody, env=environ)
-        assert done.returncode == 2 and done.stderr.count("\n") == 1 and "cannot be written or opened" in done.stderr
-    finally:
-        shutil.rmtree(folder)
+def test_a_read_only_folder_is_one_sentence() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        Path(folder).chmod(0o755)
+        settings = Settings(data_dir=Path(folder), state_dir=Path(folder))
+        with open_store(settings) as store:
+            proposed(store)
+            before = store.digest()
+        store.folder.chmod(0o755)
+        fork = multiprocessing.get_context("fork")
+        reading, writing = fork.Pipe(duplex=False)
+        process = fork.Process(target=_as_nobody, args=(settings, writing))
+        process.start()
+        assert reading.poll(60)
+        said, block = reading.recv()
+        process.join()
+        assert block == "" and "cannot be written or opened" in said[0] and all("\n" not in sentence for sentence in said)
+        with open_store(settings) as store:
+            assert store.digest() == before
 
 
 AGENT = """

@@ -74,8 +74,12 @@ class Governance(RuleBasedStateMachine):
 
     @rule(title=WORDS)
     def remembered(self, title: str) -> None:
-        record_receipt(self.store, Receipt(call="c", task="t", attempt="1", tool="bash", status="ok"), session="s1")
-        remember(self.store, memory(title), session="s1", task="t", attempt="1", calls=["c"], agent=MODEL)
+        receipt = Receipt(call="c", task="t", attempt="1", tool="bash", status="ok")
+        try:
+            record_receipt(self.store, receipt, session="s1")
+            remember(self.store, memory(title), session="s1", task="t", attempt="1", calls=["c"], agent=MODEL)
+        except UserError:
+            return  # the receipt was deleted, or tampered with behind the store
 
     @rule(number=PICK, actor=ACTORS, everywhere=st.booleans())
     def approve(self, number: int, actor: Actor, everywhere: bool) -> None:
@@ -107,7 +111,7 @@ class Governance(RuleBasedStateMachine):
     @rule(number=PICK, action=st.sampled_from([curation.reject, curation.withdraw, curation.delete]))
     def close(self, number: int, action: object) -> None:
         record = self.pick(number)
-        if record is not None:
+        if record is not None and (record.kind != "receipt" or action is curation.delete):
             action(self.store, record.id, PERSON)  # type: ignore[operator]
 
     @rule(number=PICK, actor=ACTORS)

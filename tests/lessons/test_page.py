@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -100,7 +101,14 @@ def test_stored_text_is_text_on_every_page(tmp_path: Path) -> None:
     record_delivery(store, start, route="session_start")
     curation.link(store, record.id, NASTY, PERSON)
     waiting = propose(store, guidance(NASTY + "2", body=NASTY), seen(session=NASTY))
-    for path in ("/", f"/record/{record.id}", f"/record/{waiting.id}", "/search?q=alert", f"/search?q={NASTY}", "/deliveries"):
+    for path in (
+        "/",
+        f"/record/{record.id}",
+        f"/record/{waiting.id}",
+        "/search?q=alert",
+        f"/search?q={quote(NASTY)}",
+        "/deliveries",
+    ):
         text = asked(store, "GET", path).text
         assert "<script>alert" not in text and "<img" not in text and "\x1b" not in text and "\u202e" not in text, path
         assert "&lt;script&gt;" in text and "{{ 7*7 }}" in text

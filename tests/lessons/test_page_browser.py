@@ -37,7 +37,7 @@ PATIENCE_MS = 60_000
 def browser() -> Iterator[Any]:
     with tempfile.TemporaryDirectory() as folder, playwright.sync_playwright() as running:
         context = running.chromium.launch_persistent_context(
-            folder, executable_path=CHROMIUM, args=FLAGS, headless=True, ignore_default_args=["--headless"], timeout=PATIENCE_MS
+            folder, executable_path=CHROMIUM, args=FLAGS, headless=True, timeout=PATIENCE_MS
         )
         context.set_default_timeout(PATIENCE_MS)
         yield context
