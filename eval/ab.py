@@ -235,7 +235,8 @@ class Harness:
         """Hash of everything the trials of an arm depend on."""
         config = self.config
         specs = [asdict(spec) for spec in self.specs_of(arm)]
-        common: list[Any] = [arm, specs, config.cadence, config.num_acts, config.bank_writer, PROMPT_VERSION]
+        common: list[Any] = [arm, specs, config.cadence, config.num_acts, config.bank_writer, PROMPT_VERSION,
+                             trajectory_steps(self.files.snapshots)]  # fmt: skip
         if arm in {"never", "rules", "oracle", "full_bank", "retrieval"}:
             return content_id(common)
         threshold = self.threshold(arm).threshold_id if arm in MODEL_OF else None

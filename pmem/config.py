@@ -40,6 +40,9 @@ def validate(kind: type[Config], values: dict[str, Any], *, where: str) -> Confi
         return TypeAdapter(kind, config=None).validate_python(values)
     except ValidationError as error:
         first = error.errors()[0]
+        cause = first.get("ctx", {}).get("error")
+        if isinstance(cause, UserError):
+            raise cause from None
         key = ".".join(str(part) for part in first["loc"])
         raise UserError(f"{where}: key {key!r}: {first['msg']} (got {first.get('input')!r})") from None
 
