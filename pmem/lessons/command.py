@@ -5,11 +5,13 @@ pmem lessons show ID                                               one record wi
 pmem lessons search WORDS                                          full text
 pmem lessons approve ID [--reason TEXT] [--global]                 let it be delivered; --global widens it to every repository
 pmem lessons reject ID [--reason TEXT]                             refuse a proposal; it stays, with the reason
-pmem lessons edit ID [--title T] [--body B] [--tags a,b] [--collection C] [--revision N]   refused when it changed meanwhile
+pmem lessons edit ID [--title T] [--body B] [--tags a,b] [--collection C] [--revision N | --expect BODY]
+                                                                   word it anew; refused when it changed meanwhile
 pmem lessons withdraw ID · delete ID [--yes]                       no longer delivered · gone (undo brings it back)
 pmem lessons link ID TASK [--relation linked_task] · unlink ID TASK
 pmem lessons history [ID] · undo CHANGE                            every change, and back
 pmem lessons add KIND TITLE [BODY] [--collection C] [--task T] [--global]   an entry of your own
+pmem lessons review FILE                                            a candidate review (JSON: candidates, kept, rejected, purpose)
 pmem lessons import FILE · export [FILE]                           JSON lines of pmem.lesson/1
 pmem lessons start [--folder DIR]                                  what a session here would be told, and what is cut
 pmem lessons deliveries                                            what was delivered to whom
@@ -83,6 +85,7 @@ def _add_records(command: _Command) -> None:
     edited = command("edit", command_records.edit, "id")
     for name in ("--title", "--body", "--tags", "--collection", "--reason"):
         edited.add_argument(name, choices=list(COLLECTIONS) if name == "--collection" else None)
+    edited.add_argument("--expect", metavar="BODY", help="the body you saw; refused when it is another by now")
     edited.add_argument("--revision", type=int, help="the revision you saw; refused when it is another by now")
     for name, action in (("link", command_records.link_record), ("unlink", command_records.unlink_record)):
         command(name, action, "id", "target").add_argument("--relation", choices=RELATIONS, default="linked_task")
@@ -112,6 +115,7 @@ def _add_ways(command: _Command) -> None:
 
 
 def _add_files(command: _Command) -> None:
+    command("review", command_files.review_candidates).add_argument("file", type=Path)
     command("import", command_files.import_records).add_argument("file", type=Path)
     command("export", command_files.export_records).add_argument("file", type=Path, nargs="?")
     agents = command("agents", command_files.agents, "task")

@@ -1,8 +1,11 @@
 """`pmem lessons`: the commands about files and whole stores: import, export, agents, publish, materialize, merge, serve."""
 
 import argparse
+import json
 from dataclasses import asdict
 from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pmem.atomic import write_text
 from pmem.errors import UserError
@@ -10,11 +13,41 @@ from pmem.lessons import merge
 from pmem.lessons.agents_file import assemble
 from pmem.lessons.checkpoints import publish
 from pmem.lessons.command_records import as_json, opened, person_of, say
-from pmem.lessons.doors import take_in
+from pmem.lessons.doors import review, take_in
 from pmem.lessons.export import exported_lines, read_drafts
 from pmem.lessons.materialize import materialize
+from pmem.lessons.records import Actor
 from pmem.lessons.repository import repository_of
 from pmem.lessons.store import LessonStore, lessons_folder
+
+
+class _Review(BaseModel):
+    """What a reviewer hands in: ids with reasons, and who it is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    candidates: list[str]
+    kept: dict[str, str]
+    rejected: dict[str, str] = Field(default_factory=dict)
+    purpose: str
+    model: str | None = None
+    """Name of the model that reviewed; None: the person at the command."""
+
+
+def review_candidates(options: argparse.Namespace) -> int:
+    try:
+        said = _Review.model_validate(json.loads(options.file.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UserError(f"{options.file}: key {'.'.join(map(str, first['loc']))!r}: {first['msg'].lower()}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{options.file} cannot be read as JSON: {error}; write candidates, kept, rejected and purpose") from None
+    reviewer = Actor(role="model", name=said.model) if said.model else person_of(options)
+    with opened(options) as store:
+        done = review(store, said.candidates, said.kept, reviewer, purpose=said.purpose, rejections=said.rejected)
+    unknown = [f"no candidate: {name}" for name in done.unknown] + [f"decided already: {name}" for name in done.decided_meanwhile]
+    counts = f"{len(done.kept)} kept (they still wait for a person), {len(done.rejected)} rejected with their reasons"
+    return say(options, asdict(done), counts, *unknown)
 
 
 def import_records(options: argparse.Namespace) -> int:

@@ -118,7 +118,7 @@ DECISIONS = {"approve": approve, "reject": reject, "withdraw": withdraw, "delete
 def edit(options: argparse.Namespace) -> int:
     with opened(options) as store:
         before = store.get(options.id)
-        if options.revision is not None and options.revision != before.revision:
+        if options.revision not in (None, before.revision) or options.expect not in (None, before.body):
             raise EditConflict(before)
         expected = Wording.of(before)
         tags = expected.tags if options.tags is None else tuple(options.tags.split(","))

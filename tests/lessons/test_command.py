@@ -60,6 +60,25 @@ def test_a_lessons_whole_life(run: Run, tmp_path: Path) -> None:
     assert run("deliveries")[0] == 0 and run("policy", "saved")[0] == 0
 
 
+def test_a_model_review_keeps_reasons_and_approves_nothing(run: Run, tmp_path: Path) -> None:
+    from pmem.lessons.store import LessonStore
+    from tests.lessons.world import proposed
+
+    with LessonStore(tmp_path / "data/lessons/lessons.db") as store:
+        one, two = proposed(store, "one").id, proposed(store, "two").id
+    file = tmp_path / "review.json"
+    file.write_text(
+        json.dumps({"candidates": [one, two], "kept": {one: "durable"}, "rejected": {two: "vague"}, "purpose": "p", "model": "m"})
+    )
+    code, out, _ = run("review", str(file))
+    assert code == 0 and out.startswith("1 kept (they still wait for a person), 1 rejected")
+    assert json.loads(run("show", one, "--json")[1])["state"] == "proposed"
+    assert "model:m: not kept: vague" in run("show", two)[1]
+    file.write_text("{}")
+    assert "key 'candidates'" in run("review", str(file))[2]
+    assert "changed meanwhile" in run("edit", one, "--expect", "another body", "--body", "x")[2]
+
+
 def test_files_and_merge(run: Run, tmp_path: Path) -> None:
     Path("x.txt").write_text("1")
     code, out, _ = run("publish", ".", "x.txt", "nope", "--title", "work", "--json")

@@ -105,7 +105,7 @@ def test_a_proposal_is_reviewed_from_the_keyboard(browser: Any, tmp_path: Path) 
         page.wait_for_url("**/record/*")
         page.fill("input[name=title]", "Worded anew")
         page.click("form.wording button")
-        page.wait_for_function("document.querySelector('h1').textContent === 'Worded anew'")
+        page.wait_for_function("document.querySelector('h1')?.textContent === 'Worded anew'")
         assert not errors
 
 
@@ -140,7 +140,7 @@ def test_an_edit_conflict_is_shown_as_such(browser: Any, tmp_path: Path) -> None
         assert page.input_value("input[name=title]") == "Mine" and store.get(record.id).title == "Another was quicker"
         assert violations(page) == []
         page.click("form.wording button")
-        page.wait_for_function("document.querySelector('h1').textContent === 'Mine'")
+        page.wait_for_function("document.querySelector('h1')?.textContent === 'Mine'")
         assert all("409" in error for error in errors)
 
 

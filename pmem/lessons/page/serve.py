@@ -49,6 +49,7 @@ def _listen(port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((HOST, port))
+        listener.listen(64)
     except OSError as error:
         listener.close()
         raise UserError(f"port {port} cannot be taken: {error.strerror}; leave --port out for a free one") from None
