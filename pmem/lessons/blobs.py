@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -127,6 +128,20 @@ def copy_missing(source: Path, target: Path) -> int:
                     shutil.copyfile(file, temporary)
                     temporary.replace(place)
                 num += 1
+    return num
+
+
+def sweep(folder: Path, *, older_than_s: float = 3_600.0) -> int:
+    """Remove temporary files that a killed publication left; the number removed."""
+    num = 0
+    for part in ("blobs", "manifests"):
+        for file in (folder / part).glob("*.tmp-pmem"):
+            try:
+                if time.time() - file.stat().st_mtime > older_than_s:
+                    file.unlink()
+                    num += 1
+            except OSError:
+                continue  # another process was quicker, or may not write here
     return num
 
 

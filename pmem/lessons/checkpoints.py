@@ -14,7 +14,7 @@ from typing import Literal
 
 from pmem.errors import UserError
 from pmem.lessons.agents_file import NAME, is_assembled
-from pmem.lessons.blobs import KeptFile, Manifest, missing_blobs, put_file, put_manifest, read_manifest, safe_path
+from pmem.lessons.blobs import KeptFile, Manifest, missing_blobs, put_file, put_manifest, read_manifest, safe_path, sweep
 from pmem.lessons.changes import change
 from pmem.lessons.doors import made
 from pmem.lessons.records import CODE, LOCATORS, Draft, Provenance, Record
@@ -86,6 +86,7 @@ def finish(store: LessonStore, manifest_id: str) -> Record:
 def recover(store: LessonStore) -> list[str]:
     """Finish what a crash left pending; what cannot be finished is marked with the reason. Gives the manifests finished."""
     finished = []
+    sweep(store.folder)
     for row in store.rows("SELECT manifest FROM publications WHERE state = 'pending' ORDER BY at"):
         manifest = read_manifest(store.folder, row["manifest"])
         missing = missing_blobs(store.folder, manifest) if manifest else ["the manifest itself"]

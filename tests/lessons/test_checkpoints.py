@@ -1,5 +1,6 @@
 """Checkpoints: content-addressed, bases first, refused with the id, finished after a crash, partial when partial."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,18 @@ def test_a_crash_before_the_record_is_finished_at_the_next_start(tmp_path: Path,
     assert recover(again) == [manifest] and recover(again) == []
     assert again.records()[0].payload["manifest"] == manifest
     assert again.rows("SELECT state FROM publications")[0][0] == "complete"
+
+
+def test_what_a_killed_publication_left_is_swept(tmp_path: Path) -> None:
+    store = new_store(tmp_path)
+    published(store, tree(tmp_path / "a", x="1"), "x")
+    left = store.folder / "blobs" / "abc.tmp-pmem"
+    left.write_text("half")
+    recover(store)
+    assert left.exists(), "a young one may belong to a process at work"
+    os.utime(left, (1.0, 1.0))
+    recover(store)
+    assert not left.exists()
 
 
 def test_a_publication_without_its_bytes_is_marked_failed(tmp_path: Path) -> None:

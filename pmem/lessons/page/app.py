@@ -151,7 +151,7 @@ class _Page:
             if for_script:
                 return JSONResponse({"message": visible(str(error))}, status_code=status)
             return self._html("problem.html", {"problem": str(error), "record_id": record_id}, status=status)
-        latest = history(self.store, limit=1)
+        latest = history(self.store, record_id, limit=1)
         if for_script:
             return JSONResponse({"message": visible(message), "change": latest[0].change if latest else None})
         return RedirectResponse(place, status_code=303)
