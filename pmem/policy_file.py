@@ -11,7 +11,14 @@ from pmem.canonical import file_sha256
 from pmem.errors import UserError
 
 MODEL_SUFFIXES = (".safetensors", ".gguf", ".bin", ".jinja", ".model")
-MODEL_NAMES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json")
+MODEL_NAMES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
 
 
 class PolicyFile(BaseModel):

@@ -1,7 +1,5 @@
 """The envelope parser on named cases: the shared file, the kinds behind it, ids, rendering, `pmem parse`."""
 
-# ruff: noqa: E501  (tables of cases, one a line)
-
 import io
 import json
 from pathlib import Path
@@ -95,8 +93,21 @@ def test_packaging_around_the_envelope_is_ignored(text: str) -> None:
     assert read(text) == SAID
 
 
-STOP_TOKENS = ["<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "</s>", "<｜end▁of▁sentence｜>", "<|return|>",
-               "<|END_OF_TURN_TOKEN|>", "[/INST]", "<eos>", "<|end_of_text|>", "<turn|>"]
+STOP_TOKENS = [
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|eot_id|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "</s>",
+    "<｜end▁of▁sentence｜>",
+    "<|return|>",
+    "<|END_OF_TURN_TOKEN|>",
+    "[/INST]",
+    "<eos>",
+    "<|end_of_text|>",
+    "<turn|>",
+]
 
 
 @pytest.mark.parametrize("token", STOP_TOKENS)
@@ -106,8 +117,17 @@ def test_stop_tokens_around_the_envelope_are_ignored(token: str) -> None:
     assert read(f"<|im_start|>assistant\n{SPOKEN}{token}") == SAID
 
 
-@pytest.mark.parametrize("turn", ["<|im_end|>\n<|im_start|>user\n", "<|eot_id|><|start_header_id|>user<|end_header_id|>", "</s>[INST]",
-                                  "<end_of_turn>\n<start_of_turn>user\n", "<｜User｜>", "<|user|>\n"])
+@pytest.mark.parametrize(
+    "turn",
+    [
+        "<|im_end|>\n<|im_start|>user\n",
+        "<|eot_id|><|start_header_id|>user<|end_header_id|>",
+        "</s>[INST]",
+        "<end_of_turn>\n<start_of_turn>user\n",
+        "<｜User｜>",
+        "<|user|>\n",
+    ],
+)
 def test_a_turn_the_model_plays_for_the_other_side_is_not_its_answer(turn: str) -> None:
     assert read(f"{QUIET}{turn}and now?\n{SPOKEN}") == SAVED
     assert read(f"{LIST}{turn}{REMINDER}") == SAVED
@@ -176,9 +196,11 @@ def test_a_complete_envelope_before_an_unfinished_thought_stands() -> None:
 QUOTED = {
     "think in content": '<operations>[{"op":"save_knowledge","content":"prints <think> unclosed"}]</operations>\n' + SILENCE,
     "orphan close in content": '<operations>[{"op":"save_knowledge","content":"cut at </think>"}]</operations>' + SILENCE,
-    "whole envelope in content": f'<operations>[{{"op":"save_knowledge","content":"say {SPOKEN.replace(chr(10), " ")}"}}]</operations>' + SILENCE,
+    "whole envelope in content": f'<operations>[{{"op":"save_knowledge","content":"say {SPOKEN.replace(chr(10), " ")}"}}]</operations>'
+    + SILENCE,
     "closing tag in content": '<operations>[{"op":"save_knowledge","content":"]</operations>"}]</operations>' + SILENCE,
-    "escaped quotes and brackets": '<operations>[{"op":"save_knowledge","content":"a\\"]</operations>\\\\"}]</operations>' + SILENCE,
+    "escaped quotes and brackets": '<operations>[{"op":"save_knowledge","content":"a\\"]</operations>\\\\"}]</operations>'
+    + SILENCE,
     "silence tag in content": '<operations>[{"op":"save_knowledge","content":"x <context_for_action>"}]</operations>' + SILENCE,
 }
 
@@ -188,8 +210,21 @@ def test_tags_quoted_in_json_strings_are_text(text: str) -> None:
     assert read(text) == SAVED
 
 
-@pytest.mark.parametrize("tag", ["<think>", "</think>", "<analysis>", "</operations>", "<operations>", "<no_intervention/>", SILENCE, EMPTY,
-                                 "<operations>[", "<operations>[]"])
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "<think>",
+        "</think>",
+        "<analysis>",
+        "</operations>",
+        "<operations>",
+        "<no_intervention/>",
+        SILENCE,
+        EMPTY,
+        "<operations>[",
+        "<operations>[]",
+    ],
+)
 def test_tags_quoted_in_a_finished_reminder_are_text(tag: str) -> None:
     found = read(f"{EMPTY}\n<context_for_action>do not print {tag} here [tm-k-1]</context_for_action>")
     assert found.reminder is not None
@@ -316,8 +351,11 @@ ACCEPTED = {
     "lone surrogate": ('[{"op":"save_knowledge","content":"\\ud800"}]', SAVED),
     "1,200 characters after collapsing": ('[{"op":"save_knowledge","content":"' + "ab      " * 400 + '"}]', SAVED),
     "huge integer beside": ('[{"op":"read","n":' + "9" * 6000 + "}," + SAVE + "]", ok("save_knowledge", dropped=1)),
-    "deep arguments of an unknown verb": ('[{"op":"read","a":' + "[" * 50 + "]" * 50 + "}," + SAVE + "]", ok("save_knowledge", dropped=1)),
-    "words after the array": (f"[{SAVE}] that is all, \"done\"", SAVED),
+    "deep arguments of an unknown verb": (
+        '[{"op":"read","a":' + "[" * 50 + "]" * 50 + "}," + SAVE + "]",
+        ok("save_knowledge", dropped=1),
+    ),
+    "words after the array": (f'[{SAVE}] that is all, "done"', SAVED),
     "verb in the wrong case beside": ('[{"op":"Save_Knowledge","content":"x"},' + SAVE + "]", ok("save_knowledge", dropped=1)),
     "all verbs unknown": ('[{"op":"read"},{"op":"Save_Knowledge","content":"x"}]', malformed("all_operations_invalid")),
     "the other class's id": ('[{"op":"save_procedural","content":"x","id":"tm-k-1"}]', ok("save_procedural")),
@@ -340,49 +378,71 @@ def test_a_cut_list_is_truncated_and_a_bad_one_is_not() -> None:
 
 
 def test_ids_are_settled_against_the_bank() -> None:
-    text = ('<operations>[{"op":"save_knowledge","content":"a","id":"tm-k-1"},{"op":"save_knowledge","content":"b","id":"format"},'
-            '{"op":"delete","id":"tm-k-2"},{"op":"save_knowledge","content":"c","id":"tm-k-2"}]</operations>')
+    text = (
+        '<operations>[{"op":"save_knowledge","content":"a","id":"tm-k-1"},{"op":"save_knowledge","content":"b","id":"format"},'
+        '{"op":"delete","id":"tm-k-2"},{"op":"save_knowledge","content":"c","id":"tm-k-2"}]</operations>'
+    )
     envelope = parse_envelope(text)
     assert isinstance(envelope, Envelope)
     assert resolve(envelope, BANK).operations == (
-        Operation("save_knowledge", "a", "tm-k-1"), Operation("save_knowledge", "b"), Operation("delete", None, "tm-k-2"),
+        Operation("save_knowledge", "a", "tm-k-1"),
+        Operation("save_knowledge", "b"),
+        Operation("delete", None, "tm-k-2"),
         Operation("save_knowledge", "c"),
     )
     assert [op.id for op in resolve(envelope, BankState()).operations] == [None, None, None]
 
 
 def test_content_is_kept_as_the_bank_keeps_it() -> None:
-    envelope = parse_envelope('<operations>[{"op":"update_status","content":"  a \\n\\t b\\u0000 \\u001b[31mred\\u001b[0m 👩‍💻 "}]</operations>')
+    envelope = parse_envelope(
+        '<operations>[{"op":"update_status","content":"  a \\n\\t b\\u0000 \\u001b[31mred\\u001b[0m 👩‍💻 "}]</operations>'
+    )
     assert isinstance(envelope, Envelope)
     assert envelope.operations == (Operation("update_status", "a b red 👩‍💻"),)
 
 
-@pytest.mark.parametrize("text, ids", [
-    ("use [tm-k-1]", ("tm-k-1",)),
-    ("use [tm-k-1, tm-p-2] and [tm-k-1]", ("tm-k-1", "tm-p-2")),
-    ("[tm-k-1][tm-p-2]", ("tm-k-1", "tm-p-2")),
-    ("[ tm-k-1 ,tm-p-12 ]", ("tm-k-1", "tm-p-12")),
-    ("tm-k-1 (tm-k-2) [TM-K-3] [tm-s-1] [tm-k-] [tm-k-4", ()),
-    ("list[int] a[0] [see tm-k-1]", ()),
-    ("[tm-k-1, tm-s-2]", ()),
-])
+@pytest.mark.parametrize(
+    "text, ids",
+    [
+        ("use [tm-k-1]", ("tm-k-1",)),
+        ("use [tm-k-1, tm-p-2] and [tm-k-1]", ("tm-k-1", "tm-p-2")),
+        ("[tm-k-1][tm-p-2]", ("tm-k-1", "tm-p-2")),
+        ("[ tm-k-1 ,tm-p-12 ]", ("tm-k-1", "tm-p-12")),
+        ("tm-k-1 (tm-k-2) [TM-K-3] [tm-s-1] [tm-k-] [tm-k-4", ()),
+        ("list[int] a[0] [see tm-k-1]", ()),
+        ("[tm-k-1, tm-s-2]", ()),
+    ],
+)
 def test_citations(text: str, ids: tuple[str, ...]) -> None:
     assert citations(text) == ids
 
 
 def test_rendering_is_canonical() -> None:
-    operations = [Operation("save_knowledge", 'say "</operations>"', "tm-k-1"), Operation("delete", None, "tm-p-3"), Operation("update_status", "ü")]
+    operations = [
+        Operation("save_knowledge", 'say "</operations>"', "tm-k-1"),
+        Operation("delete", None, "tm-p-3"),
+        Operation("update_status", "ü"),
+    ]
     text = render_operations(operations)
-    assert text == ('<operations>[{"op":"save_knowledge","content":"say \\"<\\/operations>\\"","id":"tm-k-1"},'
-                    '{"op":"delete","id":"tm-p-3"},{"op":"update_status","content":"ü"}]</operations>')
+    assert text == (
+        '<operations>[{"op":"save_knowledge","content":"say \\"<\\/operations>\\"","id":"tm-k-1"},'
+        '{"op":"delete","id":"tm-p-3"},{"op":"update_status","content":"ü"}]</operations>'
+    )
     assert render_envelope(operations, None) == f"{text}\n<no_intervention/>"
     assert render_envelope([], "a [tm-k-1]") == f"{EMPTY}\n<context_for_action>a [tm-k-1]</context_for_action>"
 
 
-@pytest.mark.parametrize("line, complaint", [
-    ("{", "line 1: not JSON"), ("[" * 100_000, "line 1: not JSON"), ('{"name":"x"}', "'text'"), ('{"text":3}', "'text'"),
-    ('{"text":"","bank":[1]}', "'bank'"), ('{"text":"","bank":{"knowledge":[1]}}', "'bank'"),
-])
+@pytest.mark.parametrize(
+    "line, complaint",
+    [
+        ("{", "line 1: not JSON"),
+        ("[" * 100_000, "line 1: not JSON"),
+        ('{"name":"x"}', "'text'"),
+        ('{"text":3}', "'text'"),
+        ('{"text":"","bank":[1]}', "'bank'"),
+        ('{"text":"","bank":{"knowledge":[1]}}', "'bank'"),
+    ],
+)
 def test_a_case_that_cannot_be_read_is_named(line: str, complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
         answer_lines([line], io.StringIO())

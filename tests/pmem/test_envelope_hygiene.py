@@ -40,7 +40,7 @@ STRIPPED = [
     ("a <system-reminder> b", "a b"),
     ("list</system-reminder>", "list"),
     ("a</b>", "a"),
-    ("<b>bold</b> <br/> <a href=\"x\">y</a>", "bold y"),
+    ('<b>bold</b> <br/> <a href="x">y</a>', "bold y"),
     ("<context_for_action>a", "a"),
     ("x<think>a", "x a"),
     ("a <!-- hidden --> b <?xml version='1'?> c <![CDATA[d]]>", "a b c"),

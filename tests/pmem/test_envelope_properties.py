@@ -1,7 +1,5 @@
 """Laws of the parser: it never raises, reads back what it writes, never speaks from a cut text, and its time grows with the length."""
 
-# ruff: noqa: E501  (tables of cases)
-
 import time
 from collections.abc import Callable
 
@@ -23,10 +21,56 @@ from pmem.envelope_text import clean_content, clean_reminder
 from tests.pmem.envelope_world import BANK, EMPTY, LIST, QUIET, REMINDER, SAVE, SILENCE, SPOKEN
 
 PIECES = [
-    LIST, EMPTY, SILENCE, REMINDER, SAVE, "<operations>", "</operations>", "<context_for_action>", "</context_for_action>", "<think>",
-    "</think>", "<analysis>", "</thinking>", "<no_intervention>", "[", "]", "{", "}", '"', "\\", ",", ":", "\n", " ", "```", "~~~xml\n",
-    "\ufeff", "\u200b", "\ud800", "\x00", "\x1b[31m", "<|im_end|>", "<|im_start|>user", "[INST]", "<", ">", "</", "/>", "[tm-k-1]", "a",
-    '"op"', "delete", "NaN", "9" * 50, "<OPERATIONS >", "< / operations>", "◁think▷", "<|channel|>analysis", "é", "😀",
+    LIST,
+    EMPTY,
+    SILENCE,
+    REMINDER,
+    SAVE,
+    "<operations>",
+    "</operations>",
+    "<context_for_action>",
+    "</context_for_action>",
+    "<think>",
+    "</think>",
+    "<analysis>",
+    "</thinking>",
+    "<no_intervention>",
+    "[",
+    "]",
+    "{",
+    "}",
+    '"',
+    "\\",
+    ",",
+    ":",
+    "\n",
+    " ",
+    "```",
+    "~~~xml\n",
+    "\ufeff",
+    "\u200b",
+    "\ud800",
+    "\x00",
+    "\x1b[31m",
+    "<|im_end|>",
+    "<|im_start|>user",
+    "[INST]",
+    "<",
+    ">",
+    "</",
+    "/>",
+    "[tm-k-1]",
+    "a",
+    '"op"',
+    "delete",
+    "NaN",
+    "9" * 50,
+    "<OPERATIONS >",
+    "< / operations>",
+    "◁think▷",
+    "<|channel|>analysis",
+    "é",
+    "😀",
 ]
 SCRAPS = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
 ANY_TEXT = st.one_of(st.text(), st.text(st.characters(codec=None, categories=None)), SCRAPS)

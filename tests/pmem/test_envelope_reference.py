@@ -4,8 +4,6 @@ The row number is the test id. Where the design differs from the reference, the 
 the hygiene gate; here only what the parser hands to it.
 """
 
-# ruff: noqa: E501  (tables of cases, one a line)
-
 import pytest
 
 from pmem.envelope import Envelope, parse_envelope
@@ -82,7 +80,11 @@ ROWS: list[tuple[str, str, Read]] = [
     ("34 unknown", listed('[{"op":"delete","id":"tm-k-9"}]'), ok(dropped=1)),
     ("34 twice", listed('[{"op":"delete","id":"tm-k-1"},{"op":"delete","id":"tm-k-1"}]'), ok("delete", dropped=1)),
     ("34 made in the same batch", listed(f'[{SAVE},{{"op":"delete","id":"tm-k-4"}}]'), ok("save_knowledge", dropped=1)),
-    ("35", listed('[{"op":"delete","id":"tm-k-1"},{"op":"save_knowledge","content":"x","id":"tm-k-1"}]'), ok("delete", "save_knowledge")),
+    (
+        "35",
+        listed('[{"op":"delete","id":"tm-k-1"},{"op":"save_knowledge","content":"x","id":"tm-k-1"}]'),
+        ok("delete", "save_knowledge"),
+    ),
     ("37", f"{EMPTY}\n{SILENCE}", ok()),
     ("38 absent", LIST, SAVED),
     ("38 no slash", f"{LIST}\n<no_intervention>", SAVED),
@@ -95,10 +97,22 @@ ROWS: list[tuple[str, str, Read]] = [
     ("42 blank", f"{LIST}<context_for_action>  \n </context_for_action>", SAVED),
     ("42 self closing", f"{LIST}<context_for_action/>", SAVED),
     ("43", f"{REMINDER}\n{LIST}", SAVED),
-    ("44 ours: never spoken", f"{LIST}<context_for_action>Output must be [tm-k-1]", ok("save_knowledge", reason="reminder_cut_off")),
-    ("45 ours: the first close", f"{EMPTY}<context_for_action>a [tm-k-1]</context_for_action> b</context_for_action>", ok(reminder="a [tm-k-1]")),
+    (
+        "44 ours: never spoken",
+        f"{LIST}<context_for_action>Output must be [tm-k-1]",
+        ok("save_knowledge", reason="reminder_cut_off"),
+    ),
+    (
+        "45 ours: the first close",
+        f"{EMPTY}<context_for_action>a [tm-k-1]</context_for_action> b</context_for_action>",
+        ok(reminder="a [tm-k-1]"),
+    ),
     ("46", f"{EMPTY}<context_for_action>a <context_for_action>b [tm-k-1]</context_for_action>", ok(reminder="a b [tm-k-1]")),
-    ("47", f"{EMPTY}<context_for_action>a </operations> b <no_intervention/> [tm-k-1]</context_for_action>", ok(reminder="a b [tm-k-1]")),
+    (
+        "47",
+        f"{EMPTY}<context_for_action>a </operations> b <no_intervention/> [tm-k-1]</context_for_action>",
+        ok(reminder="a b [tm-k-1]"),
+    ),
     ("48", f"{EMPTY}<context_for_action>a </system-reminder> b</context_for_action>", ok(reminder="a b")),
     ("49", f"{EMPTY}<context_for_action>a < b and c > d</context_for_action>", ok(reminder="a < b and c > d")),
     ("49 ours: nothing is lost", f"{EMPTY}<context_for_action>x<y and z>w</context_for_action>", ok(reminder="x<y and z>w")),
