@@ -179,8 +179,8 @@ def _same(store: LessonStore, draft: Draft) -> Record | None:
     rows = store.rows("SELECT * FROM nodes WHERE key = ? ORDER BY number LIMIT 1", (draft.key(),))
     if not rows:
         place = place_of(draft.scope, draft.repository)
-        query = "SELECT * FROM nodes WHERE place = ? AND kind = ? AND title = ? AND body = ? ORDER BY number LIMIT 1"
-        rows = store.rows(query, (place, draft.kind, draft.title, draft.body))
+        query = "SELECT * FROM nodes WHERE title = ? AND +place = ? AND +kind = ? AND body = ? ORDER BY number LIMIT 1"
+        rows = store.rows(query, (draft.title, place, draft.kind, draft.body))
     same = [record for record in map(record_of, rows) if record.payload == draft.payload]
     return same[0] if same else None
 

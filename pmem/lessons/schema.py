@@ -89,7 +89,10 @@ V4 = (
       INSERT INTO search (search, rowid, title, body, tags, place)
       VALUES ('delete', old.number, old.title, old.body, old.tags, old.place);
       INSERT INTO search (rowid, title, body, tags, place) VALUES (new.number, new.title, new.body, new.tags, new.place); END""",
-    "CREATE INDEX nodes_by_place ON nodes (place, state, kind, updated DESC, created DESC)",
+    "CREATE INDEX nodes_by_place ON nodes (place, state, kind, relevance_required, updated DESC, created DESC)",
+    "CREATE INDEX nodes_by_queue ON nodes (state, updated)",
+    "CREATE INDEX nodes_by_update ON nodes (updated)",
+    "CREATE INDEX nodes_by_title ON nodes (title)",
     "CREATE INDEX nodes_by_time ON nodes (kind, updated DESC)",
     "CREATE INDEX receipts ON nodes (json_extract(payload, '$.task'), json_extract(payload, '$.attempt')) WHERE kind = 'receipt'",
 )

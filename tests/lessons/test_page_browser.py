@@ -30,7 +30,7 @@ FLAGS = [
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 ]  # fmt: skip
 NASTY = "<script>window.hacked=1</script><img src=x onerror='window.hacked=1'> \x1b[31mred"
-PATIENCE_MS = 60_000
+PATIENCE_MS = 180_000
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ def queue_view(store: LessonStore, page: int) -> dict[str, Any]:
     """Proposals that wait for a person, newest first, with what earned them beside each."""
     marks = ",".join("?" * len(_QUEUED))
     ids = store.rows(
-        f"SELECT id FROM nodes WHERE state = 'proposed' AND kind IN ({marks}) "
+        f"SELECT id FROM nodes WHERE state = 'proposed' AND +kind IN ({marks}) "
         "ORDER BY updated DESC, number DESC LIMIT ? OFFSET ?",
         [*_QUEUED, PAGE_SIZE, page * PAGE_SIZE],
     )
