@@ -20,7 +20,7 @@ from serve.answers import Answer, capacity_answer, problem_answer, refusal_answe
 from serve.capacity_settings import CapacitySettings, from_environment
 from serve.engine_view import wait_until_gone
 from serve.keys import KeyCheck
-from serve.request_body import Body, ClientGone, Problem, Receive, read_body, with_priority
+from serve.request_body import Body, ClientGone, Problem, Receive, read_body, with_priority, without_seed
 from serve.slots import Hold, Slots
 from serve.tether import Tether
 
@@ -128,7 +128,7 @@ class CapacityLimit:
         if hold.num_requests == 1 and hold.step:
             metrics.STEPS.inc()
         request_id = f"{hold.step or 'pmem'}-{uuid.uuid4().hex[:12]}"
-        raw = with_priority(body, -1) if self.settings.priority_scoring and body.is_scoring else body.raw
+        raw = self._rewritten(body)
         last = headers.get("x-pmem-last") == "1"
 
         def answered(status: int) -> None:
@@ -149,6 +149,11 @@ class CapacityLimit:
                 "request id=%s kind=%s outcome=%s status=%s held_ms=%.1f in_flight=%d",
                 request_id, kind, tether.outcome, tether.status, held_s * 1000, self.slots.in_flight,
             )  # fmt: skip
+
+    def _rewritten(self, body: Body) -> bytes:
+        """The body as the server behind is to see it."""
+        raw = without_seed(body.raw) if self.settings.drop_seed and body.has_seed else body.raw
+        return with_priority(raw, -1) if self.settings.priority_scoring and body.is_scoring else raw
 
     async def _let_go(self, hold: Hold, scope: Scope, request_id: str) -> None:
         """Free the slot of an abandoned request once the engine holds nothing of it any more."""

@@ -40,6 +40,8 @@ class CapacitySettings:
     """Longest time a request may run, whatever deadline it states."""
     priority_scoring: bool = False
     """Give decision reads the server's `priority` before generations (needs `--scheduling-policy priority`)."""
+    drop_seed: bool = False
+    """Take seeds out of requests: vLLM's CPU build ends its engine on a seeded sample ("CPU Generator does not use offset")."""
     log_requests: bool = True
     """One line a request on the logger `pmem.serve`: ids, sizes, times and outcome, never content."""
 

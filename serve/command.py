@@ -137,10 +137,10 @@ def _environment(config: RouteConfig, build: Build, names: Names) -> dict[str, s
             "VLLM_CPU_KVCACHE_SPACE": str(max(1, math.ceil(config.kv_cache_gib))),
             "VLLM_CPU_OMP_THREADS_BIND": config.cpu_threads,
         }
-    return variables | capacity_settings(config, names).environment() | config.environment
+    return variables | capacity_settings(config, build, names).environment() | config.environment
 
 
-def capacity_settings(config: RouteConfig, names: Names) -> CapacitySettings:
+def capacity_settings(config: RouteConfig, build: Build, names: Names) -> CapacitySettings:
     """What the middleware inside the server is told."""
     return CapacitySettings(
         slots=SlotLimits(
@@ -155,4 +155,5 @@ def capacity_settings(config: RouteConfig, names: Names) -> CapacitySettings:
         prompt_version=PROMPT_VERSION,
         max_deadline_ms=config.max_deadline_ms,
         priority_scoring=config.priority_scoring,
+        drop_seed=build.cpu,
     )

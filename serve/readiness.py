@@ -29,7 +29,7 @@ class Target:
     decision: dict[str, Any]
     api_key: str | None = None
 
-    def backend(self, *, client: str = "pmem-launcher") -> HttpBackend:
+    def backend(self, *, client: str = "pmem") -> HttpBackend:
         """A client of this route."""
         return HttpBackend(self.url, self.model, kind="vllm", api_key=self.api_key, client=client, **self.decision)
 

@@ -27,11 +27,12 @@ class ClientGone(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """`weight`: sequences the engine would run; `is_scoring`: one token with log-probabilities, a decision read."""
+    """`weight`: sequences the engine would run; `is_scoring`: one token with log-probabilities, a decision read; `has_seed`."""
 
     raw: bytes
     weight: int = 1
     is_scoring: bool = False
+    has_seed: bool = False
 
 
 async def read_body(receive: Receive, headers: dict[str, str], limits: BodyLimits) -> Body | Problem:
@@ -72,12 +73,17 @@ def parse_body(raw: bytes, limits: BodyLimits) -> Body | Problem:
     if b"\\u" in raw and not _encodable(value):
         return Problem(400, "half_character", "a string holds half a surrogate pair")
     scoring = value.get("max_tokens", value.get("max_completion_tokens")) == 1 and bool(value.get("logprobs"))
-    return Body(raw=raw, weight=_num_sequences(value), is_scoring=scoring)
+    return Body(raw=raw, weight=_num_sequences(value), is_scoring=scoring, has_seed=value.get("seed") is not None)
 
 
-def with_priority(body: Body, priority: int) -> bytes:
-    """The body with a `priority` in front, unless it states one (later keys win in JSON readers)."""
-    rest = body.raw.lstrip()[1:].lstrip()
+def without_seed(raw: bytes) -> bytes:
+    """The body with its seed taken back by a last word (later keys win in JSON readers)."""
+    return raw.rstrip()[:-1] + b',"seed":null}'
+
+
+def with_priority(raw: bytes, priority: int) -> bytes:
+    """The body with a `priority` in front, unless it states one."""
+    rest = raw.lstrip()[1:].lstrip()
     return b'{"priority":%d' % priority + (b"" if rest.startswith(b"}") else b",") + rest
 
 

@@ -174,6 +174,15 @@ def test_scoring_goes_before_generation_when_the_server_knows_priorities() -> No
         assert [body.get("priority") for body in route.engine.bodies] == [-1, None]
 
 
+def test_seeds_are_dropped_where_the_engine_would_die_of_them() -> None:
+    with served(replace(SETTINGS, drop_seed=True, priority_scoring=True)) as route:
+        route.post({"seed": 7, "max_tokens": 1, "logprobs": True})
+        assert route.engine.bodies == [{"seed": None, "max_tokens": 1, "logprobs": True, "priority": -1}]
+    with served() as route:
+        route.post({"seed": 7})
+        assert route.engine.bodies == [{"seed": 7}]
+
+
 def test_the_engine_gets_an_id_that_names_the_step_and_logs_hold_no_content(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "pmem.serve"), served() as route:
         route.post({"prompt": "my secret"}, {"x-pmem-step": "step9", "x-request-id": "chosen by the client"})

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serve.capacity_settings import BodyLimits
-from serve.request_body import Body, ClientGone, Problem, parse_body, read_body, with_priority
+from serve.request_body import Body, ClientGone, Problem, parse_body, read_body, with_priority, without_seed
 
 LIMITS = BodyLimits(max_bytes=1000, max_depth=5, timeout_s=0.2)
 
@@ -67,14 +67,20 @@ def test_weight_and_kind(value: dict[str, Any], weight: int, scoring: bool) -> N
 
 def test_priority_goes_in_front_and_the_clients_own_wins() -> None:
     body = parse_body(b' {"a":1}', LIMITS)
-    assert isinstance(body, Body) and json.loads(with_priority(body, -1)) == {"priority": -1, "a": 1}
+    assert isinstance(body, Body) and json.loads(with_priority(body.raw, -1)) == {"priority": -1, "a": 1}
     own = parse_body(b'{"priority":5}', LIMITS)
-    assert isinstance(own, Body) and json.loads(with_priority(own, -1)) == {"priority": 5}
+    assert isinstance(own, Body) and json.loads(with_priority(own.raw, -1)) == {"priority": 5}
 
 
 def test_an_empty_object_takes_a_priority() -> None:
     body = parse_body(b"{}", LIMITS)
-    assert isinstance(body, Body) and json.loads(with_priority(body, -1)) == {"priority": -1}
+    assert isinstance(body, Body) and json.loads(with_priority(body.raw, -1)) == {"priority": -1}
+
+
+def test_a_seed_is_taken_back() -> None:
+    body = parse_body(b'{"seed":5,"a":1} ', LIMITS)
+    assert isinstance(body, Body) and body.has_seed and json.loads(without_seed(body.raw)) == {"seed": None, "a": 1}
+    assert isinstance(plain := parse_body(b'{"seed":null}', LIMITS), Body) and not plain.has_seed
 
 
 async def read(chunks: list[Any], headers: dict[str, str] | None = None) -> Body | Problem:

@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from pmem.backend import Request, RouteError
-from pmem.envelope import OPERATIONS_CLOSE, SPEAK, SPEAK_CLOSE, Malformed, citations, parse_envelope
+from pmem.envelope import SPEAK, SPEAK_CLOSE, Malformed, citations, parse_envelope
 from pmem.grammar import list_grammar, reminder_grammar
 from pmem.prompt import render_messages
 from pmem.route import HttpBackend
@@ -93,8 +93,7 @@ def test_lists_under_the_grammar_are_well_formed(route: Launcher) -> None:
     snapshots = varied(16, seed=1)
     requests = [
         Request(
-            messages=render_messages(snapshot), max_tokens=384, stop=(OPERATIONS_CLOSE,), grammar=list_grammar(snapshot.bank),
-            temperature=1.0, seed=index,
+            messages=render_messages(snapshot), max_tokens=384, grammar=list_grammar(snapshot.bank), temperature=1.0, seed=index,
         )
         for index, snapshot in enumerate(snapshots)
     ]  # fmt: skip
