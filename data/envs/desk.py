@@ -35,7 +35,7 @@ def offer(seed: int, bound: frozenset[Mechanism], size: int) -> Offer:
     desk, good = choose(DESK.words, NAME, seed, "desk"), choose(CHECK.words, NAME, seed, "check")
     bad = choose([word for word in CHECK.words if word != good], NAME, seed, "bad check")
     accounts = sorted(ACCOUNTS, key=lambda name: draw(NAME, seed, "account", name))
-    database = {
+    database: dict[str, Any] = {
         "records": {},
         "reversed": [],
         "called": [],

@@ -107,31 +107,31 @@ def _credited(subject: str) -> Deliverable:
     )
 
 
+def _cut(part: str, reads: tuple[str, ...]) -> Deliverable:
+    return Deliverable(
+        f"{part} release",
+        BASE,
+        f"git tag -f {part}-cut <V>",
+        lambda code: Probe("cut", lambda end: str(end.git_ref(f"tags/{part}-cut") != ""), "True"),
+        reads,
+    )
+
+
+def _sync(part: str) -> Deliverable:
+    return Deliverable(
+        f"{part} sync",
+        ROUTE,
+        f'git commit -q --allow-empty -m "sync {part} via <V>"',
+        lambda code: Probe("sync", lambda end: str(f"sync {part} via {code}" in end.git_subjects("heads/main")), "True"),
+        MAIN,
+    )
+
+
 def _discoveries(fault: str, base: str, good: str, bad: str, order: list[str]) -> list[Discovery]:
     bases = tuple(f".git/refs/heads/{word}" for word in BASE.words)
     shipped = tuple(f".git/refs/tags/shipped-{name}" for name in QUEUE.words)
-    cuts = tuple(
-        Deliverable(
-            f"{part} release",
-            BASE,
-            f"git tag -f {part}-cut <V>",
-            lambda code, part=part: Probe("cut", lambda end: str(end.git_ref(f"tags/{part}-cut") != ""), "True"),
-            (*bases, f".git/refs/tags/{part}-cut"),
-        )
-        for part in ("test", "final")
-    )
-    syncs = tuple(
-        Deliverable(
-            f"{part} sync",
-            ROUTE,
-            f'git commit -q --allow-empty -m "sync {part} via <V>"',
-            lambda code, part=part: Probe(
-                "sync", lambda end: str(f"sync {part} via {code}" in end.git_subjects("heads/main")), "True"
-            ),
-            MAIN,
-        )
-        for part in ("early", "late")
-    )
+    cuts = tuple(_cut(part, (*bases, f".git/refs/tags/{part}-cut")) for part in ("test", "final"))
+    syncs = tuple(_sync(part) for part in ("early", "late"))
     mends = (
         Deliverable(
             "fault",
