@@ -94,9 +94,12 @@ class _Page:
         if form is None:
             return PlainTextResponse("the form is not from this page; open it again", status_code=403)
         change = request.path_params["change"]
-        return await run_in_threadpool(
-            self._answered, request, lambda: undo(self.store, change, self.person) and f"undid {change}", "/"
-        )
+
+        def act() -> str:
+            undo(self.store, change, self.person)
+            return f"undid {change}"
+
+        return await run_in_threadpool(self._answered, request, act, "/")
 
     def _decided(self, request: Request, record_id: str, action: str, form: dict[str, str]) -> Response:
         reason = form.get("reason", "").strip() or None
