@@ -34,14 +34,15 @@ class Redactor:
     def redact(self, text: str) -> tuple[str, int]:
         """Like the function `redact`, knowing how the text before this one ended."""
         offset = len(self._tail)
-        spans = [(max(0, start - offset), end - offset, kind)
-                 for start, end, kind in _secrets(self._tail + text, 0) if end > offset]
+        spans = [
+            (max(0, start - offset), end - offset, kind) for start, end, kind in _secrets(self._tail + text, 0) if end > offset
+        ]
         remainder = key_remainder(text) if self._in_key else 0
         if remainder:
             spans.append((0, remainder, "private_key"))
         still_open = bool(remainder) and not text[remainder:].strip() and "-----END" not in text[:remainder]
         self._in_key = leaves_key_open(text) or still_open
-        self._tail = text[-self.MAX_TAIL_CHARS:].rpartition("\n")[2]
+        self._tail = text[-self.MAX_TAIL_CHARS :].rpartition("\n")[2]
         merged = _merged(spans)
         return (_without(text, merged), len(merged)) if merged else (text, 0)
 

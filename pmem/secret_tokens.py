@@ -17,12 +17,12 @@ _TOKEN = re.compile(
     r"|(?P<github_token>gh[pousr]_[A-Za-z0-9]{12,}|github_pat_\w{12,})"
     r"|(?P<gitlab_token>gl(?:pat|dt|rt|ptt|ft|soat|imt|cbt|agent|oas)-[\w-]{12,}|GR1348941[\w-]{12,})"
     r"|(?P<slack_token>xox[abeoprs]-[\w-]{8,}|xapp-\d-[\w-]{8,})"
-    r"|(?P<sk_key>sk-(?:[A-Za-z0-9]{20,}+|(?=[\w-]*\d)[\w-]{16,}))"  # OpenAI, Anthropic, OpenRouter, DeepSeek
+    r"|(?P<sk_key>sk-(?:[A-Za-z0-9]{20,}+|(?=[\w-]{0,80}\d)[\w-]{16,}))"  # OpenAI, Anthropic, OpenRouter, DeepSeek
     r"|(?P<stripe_key>(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{8,}|whsec_[A-Za-z0-9]{16,})"
     r"|(?P<google_key>AIza[\w-]{20,}|GOCSPX-[\w-]{20,})"
     r"|(?P<huggingface_token>(?:hf|api_org)_[A-Za-z0-9]{20,})"
     r"|(?P<npm_token>npm_[A-Za-z0-9]{30,})"
-    r"|(?P<pypi_token>pypi-(?:Ag[\w-]{14,}|(?=[\w-]*\d)[\w-]{40,}))"
+    r"|(?P<pypi_token>pypi-(?:Ag[\w-]{14,}|(?=[\w-]{0,80}\d)[\w-]{40,}))"
     r"|(?P<service_token>do[opr]_v1_[a-f0-9]{16,}|dapi[a-f0-9]{32}|shp(?:at|ca|pa|ss)_[a-fA-F0-9]{16,}|lin_api_\w{16,}"
     r"|ntn_[A-Za-z0-9]{20,}|gl(?:sa|c)_\w{20,}|sntry[su]_\w{20,}|PMAK-[\w-]{20,}|ATATT3[\w-]{20,}|fm2_\w{20,}"
     r"|(?:gsk|xai|pplx|r8|sbp)[_-][A-Za-z0-9]{24,}|NRAK-[A-Z0-9]{20,}|key-[a-f0-9]{32}(?![\w-])|sq0(?:csp|atp|idp)-[\w-]{20,}"
@@ -31,8 +31,14 @@ _TOKEN = re.compile(
 )
 _JWT = re.compile(r"eyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)*")
 _DOTTED = {
-    "SG.": "service_token", "ya29.": "google_key", "1//0": "google_key", "hvs.": "service_token", "hvb.": "service_token",
-    "dp.pt.": "service_token", "8Q~": "azure_secret", "7Q~": "azure_secret",
+    "SG.": "service_token",
+    "ya29.": "google_key",
+    "1//0": "google_key",
+    "hvs.": "service_token",
+    "hvb.": "service_token",
+    "dp.pt.": "service_token",
+    "8Q~": "azure_secret",
+    "7Q~": "azure_secret",
 }
 """What stands directly before the long run of a token that holds a dot, a slash or a tilde."""
 _DOTTED_REST = re.compile(r"[\w.~+/=-]*")
@@ -52,6 +58,7 @@ _WRAPPED = re.compile(r"(?:\s{1,4}[A-Za-z0-9+/]{16,}={0,2}(?![\w-]))*+(?:\s{1,4}
 
 _MAX_PEM_CHARS = 16_384
 _PEM_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_PEM_MARK = re.compile(r"-----(BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _LEAD = r"(?:\s|\\[nrt]|[0-9]{1,5}(?=[\s→:|])|[+>|:→-])"  # line ends, also escaped, line numbers, diff and quote marks
 _PEM_BODY = re.compile(
@@ -67,16 +74,15 @@ Search = Callable[[str, int], Iterator[Span]]
 def private_keys(text: str) -> Iterator[Span]:
     """PEM blocks; also one whose end or beginning stands in another text."""
     position = 0
-    for begin in _PEM_BEGIN.finditer(text):
-        if begin.start() < position:
+    for mark in _PEM_MARK.finditer(text):
+        if mark.start() < position:
             continue
-        end = _PEM_END.search(text, begin.end(), begin.end() + _MAX_PEM_CHARS)
-        position = end.end() if end else _body_end(text, begin.end())
-        yield begin.start(), position, "private_key"
-    for end in _PEM_END.finditer(text):
-        if end.start() >= position:
-            yield _body_start(text, end.start(), position), end.end(), "private_key"
-            position = end.end()
+        if mark[1] == "END":
+            begin, position = _body_start(text, mark.start(), position), mark.end()
+        else:
+            end = _PEM_END.search(text, mark.end(), mark.end() + _MAX_PEM_CHARS)
+            begin, position = mark.start(), end.end() if end else _body_end(text, mark.end())
+        yield begin, position, "private_key"
 
 
 def key_remainder(text: str) -> int:
@@ -126,7 +132,7 @@ def _matches(text: str, start: int, end: int) -> Iterator[re.Match[str]]:
 def _dotted(text: str, start: int, end: int) -> Span | None:
     if text.startswith("eyJ", start) and (match := _JWT.match(text, start)):
         return start, match.end(), "jwt"
-    before = text[max(0, start - 12):start]
+    before = text[max(0, start - 12) : start]
     if before[-1:] in ("", " ", "\n", '"', "/", "="):
         before = before if before.endswith("1//0") else ""
     for prefix, kind in _DOTTED.items():
@@ -156,7 +162,7 @@ def _blob(text: str, start: int, end: int, depth: int, search: Search) -> tuple[
 def _decoded(blob: str) -> str | None:
     """The printable text that `blob` is the base64 of, or None."""
     blob = blob.rstrip("=").translate(_URL_SAFE)
-    blob = blob[:len(blob) - 1] if len(blob) % 4 == 1 else blob
+    blob = blob[: len(blob) - 1] if len(blob) % 4 == 1 else blob
     raw = binascii.a2b_base64(blob + "=" * (-len(blob) % 4))
     if raw[1:2] == b"\0":
         raw = raw.replace(b"\0", b"")

@@ -23,29 +23,34 @@ _KEY_BEFORE = re.compile(
 )
 _ASSIGNED = re.compile(
     r"(?:[_-]?(?:\d{1,3}|base|value|prod(?:uction)?|dev|staging|live|test|b64|base64))?"
-    r"(?:\\?[\"'`])?(?P<left>\s{0,8})(?P<sep>:=|=>|===?|[:=]|%3[dD])(?P<right>\s{0,8})[bfruBFRU]{0,2}(?P<quote>\\?[\"'`])?"
+    r"(?:\\?[\"'`])?(?P<left>\s{0,8})(?P<sep>:=|=>|===?|[:=]|%3[dD])(?P<right>\s{0,8})(?:[bfru]{0,2}(?P<quote>\\?[\"'`]))?",
+    re.IGNORECASE,
 )
-_HEADER_SEP = re.compile(r"(?:\\?[\"'`])?\s{0,4}[:=,]\s{0,4}[bfru]{0,2}(?:\\?[\"'`])?(?P<scheme>[A-Za-z0-9-]{3,20}[ \t]{1,4})?")
-_HEADER_VALUE = re.compile(r"[^\s\"'`,\\<>]{4,}")
+_HEADER_SEP = re.compile(r"(?:\\?[\"'`])?\s{0,4}[:=,]\s{0,4}(?:[bfru]{0,2}\\?[\"'`])?(?P<scheme>[A-Za-z0-9-]{3,20}[ \t]{1,4})?")
+_HEADER_VALUE = re.compile(r"[^\s\"'`,\\<>]{4,512}")
+_HEADER_REST = re.compile(r"[^\s\"'`,\\<>]*")
 _SCHEME = re.compile(r"(?:bearer|basic|token|digest|apikey|api-key|negotiate|ntlm|aws4-hmac-sha256)\s", re.IGNORECASE)
 _OPTION_BEFORE = re.compile(r"(?:^|[\s\"'`=\[(,])--?(?:[A-Za-z][\w-]{0,30}[-_])?\Z")
 _OPTION_GAP = re.compile(r"(?:[ \t]{1,8}(?P<quote>\\?[\"'`])?|\\?[\"']\s{0,4},\s{0,4}(?P<item>\\?[\"']))(?=[^\s-])")
 _BARE = re.compile(r"[^\s\"'`,;&|<>\\]{1,256}")
 _BARE_REST = re.compile(r"[^\s\"'`,;&|<>\\]*")
 _QUOTED = {
-    '"': re.compile(r'(?:[^"\\\n]++|\\.)*+', re.DOTALL), "'": re.compile(r"(?:[^'\\\n]++|\\.)*+", re.DOTALL),
+    '"': re.compile(r'(?:[^"\\\n]++|\\.)*+', re.DOTALL),
+    "'": re.compile(r"(?:[^'\\\n]++|\\.)*+", re.DOTALL),
     "`": re.compile(r"[^`\n]*+"),
-    '\\"': re.compile(r'[^"\\\n]*+'), "\\'": re.compile(r"[^'\\\n]*+"), "\\`": re.compile(r"[^`\\\n]*+"),
+    '\\"': re.compile(r'[^"\\\n]*+'),
+    "\\'": re.compile(r"[^'\\\n]*+"),
+    "\\`": re.compile(r"[^`\\\n]*+"),
 }
 _XML = re.compile(r"(?:[_-]?\d{1,3})?>(?P<value>[^<>\n]{3,256})</")
 _LINE_END = re.compile(r"[ \t]*(?:[\n\r\"'`;&}\]<|\\#]|\Z)")
 
 _URL_LOGIN = re.compile(
-    r"://(?:[^\s/:@\"'<>?#]{0,256}:(?P<secret>[^\s/\"'<>?#]{1,512})@|(?P<lone>[^\s/:@\"'<>?#]{16,256})@)"
+    r"://(?!\[redacted:)(?:[^\s/:@\"'<>?#]{0,256}:(?P<secret>[^\s/\"'<>?#]{1,512})@|(?P<lone>[^\s/:@\"'<>?#]{16,256})@)"
 )
 _LINES = (
     ("bearer", re.compile(r"bearer[ \t]{1,4}(?=[\w.~+/=-]*\d)(?P<value>[\w.~+/=-]{12,})", re.IGNORECASE), "bearer"),
-    ("cookie", re.compile(r"cookie\\?[\"']?\s{0,4}:\s{0,4}\\?[\"']?(?P<value>[^\s=;\"'\\]+=[^\n\"'\\]{8,})", re.I), "cookie"),
+    ("cookie", re.compile(r"cookie\\?[\"']?\s{0,4}:\s{0,4}\\?[\"']?(?P<value>[^\s=;\"'\\]{1,64}+=[^\n\"'\\]{8,})", re.I), "cookie"),
     ("curl", re.compile(r"(?<=\s)(?:-u|--user)[ =]?[\"']?[\w.@+-]{1,64}:(?P<value>[^\s\"'$<{][^\s\"']{0,255})"), "login"),
     ("sshpass", re.compile(r"sshpass\s{1,4}-p\s{0,2}[\"']?(?P<value>[^\s\"'$<{-][^\s\"']{2,255})"), "password"),
     ("mysql", re.compile(r"mysql\w{0,8}\s(?:[^\n]{0,120}?\s)?-p[\"']?(?P<value>[^\s\"'$<{-][^\s\"']{2,255})"), "password"),
@@ -54,8 +59,10 @@ _LINES = (
 )
 """Anchor, pattern whose group `value` is the secret, kind."""
 
+MARK = "[redacted:"
+"""Begins what stands in place of a secret."""
 _PLACEHOLDER = re.compile(
-    r"\$[A-Za-z_{(]|%[(sdr{]|\{|<|\(|\[redacted|\[[A-Z_ -]+\]|(.)\1{2,}\Z|\.\.\.|…|x{3,}|your[-_ ]"
+    r"\$[A-Za-z_{(]|%[(sdr{]|\{|<|\(|\[[A-Z_ -]+\]|(.)\1{2,}\Z|\.\.\.|…|x{3,}|your[-_ ]"
     r"|(?:change|replace|insert|fill)[-_ ]?(?:me|this|with)"
     r"|(?:todo|tbd|redacted|masked|hidden|dummy|placeholder|sample)\W*\Z",
     re.IGNORECASE,
@@ -94,13 +101,13 @@ def logins(text: str, folded: str) -> Iterator[Span]:
     if "://" in text and "@" in text:
         for match in _URL_LOGIN.finditer(text):
             group = "secret" if match["secret"] else "lone"
-            if not _PLACEHOLDER.match(match[group]) and (group == "secret" or _has_digit(match[group])):
+            if MARK not in match.group() and not _is_placeholder(match[group]) and (group == "secret" or _has_digit(match[group])):
                 yield match.start(group), match.end(group), "url_login"
     for anchor, pattern, kind in _LINES:
         if anchor in folded:
             for match in pattern.finditer(text):
                 value = match["value"]
-                if kind != "login" or not value.isdigit():
+                if not _is_placeholder(value) and (kind != "login" or not value.isdigit()):
                     yield match.start("value"), match.end("value"), kind
 
 
@@ -113,7 +120,7 @@ def _named(text: str, at: int) -> Span | None:
         return _header(text, end)
     assigned = _ASSIGNED.match(text, end)
     gap = None if assigned else _OPTION_GAP.match(text, end)
-    if assigned is None and gap is None and text[end:end + 1] not in (">", "_", "-"):
+    if assigned is None and gap is None and text[end : end + 1] not in (">", "_", "-"):
         return None
     if kind == "key" and not _KEY_BEFORE.search(text, max(0, at - 24), at):
         return None
@@ -131,7 +138,7 @@ def _assigned_value(text: str, assigned: re.Match[str], kind: str, *, short: boo
         return None
     value = match.group() if quote else match.group().rstrip(")]}.:")
     spaced = assigned["left"] or assigned["right"]
-    tight = assigned["sep"] == "=" and not spaced and text[match.end():match.end() + 1] not in (",", ")")
+    tight = assigned["sep"] == "=" and not spaced and text[match.end() : match.end() + 1] not in (",", ")")
     ends_line = tight or bool(_LINE_END.match(text, start + len(value)))
     if short and value.isdigit():
         return None  # a test summary: `pass: 1204`
@@ -149,13 +156,13 @@ def _option_value(text: str, at: int, gap: re.Match[str], kind: str) -> Span | N
         return None
     quote = gap["quote"] or gap["item"]
     match = _QUOTED[quote].match(text, gap.end()) if quote else _BARE.match(text, gap.end())
-    value = match.group() if match else ""
-    if match is None or len(value) < 3 or _PLACEHOLDER.match(value) or _PLAIN_WORD.fullmatch(value) or _CODE.match(value):
+    value = match.group().rstrip(")]}" if not quote else "") if match else ""
+    if match is None or len(value) < 3 or _is_placeholder(value) or _PLAIN_WORD.fullmatch(value) or _CODE.match(value):
         return None
     if _SHOUTED.match(value) or _PATH.match(value) or value.lower() in ("token", "password", "secret"):
         return None
     rest = _BARE_REST.match(text, gap.end())
-    return gap.end(), rest.end() if rest and not quote else match.end(), kind
+    return gap.end(), rest.end() if rest and len(match.group()) == 256 and not quote else gap.end() + len(value), kind
 
 
 def _element(text: str, at: int, end: int, kind: str) -> Span | None:
@@ -175,17 +182,20 @@ def _header(text: str, end: int) -> Span | None:
     schemed = sep["scheme"] is not None and bool(_SCHEME.match(sep["scheme"]))
     start = sep.end() if schemed or sep["scheme"] is None else sep.start("scheme")
     match = _HEADER_VALUE.match(text, start)
-    if match is None or _PLACEHOLDER.match(match.group()) or _CODE.match(match.group()):
+    if match is None or _is_placeholder(match.group()) or _CODE.match(match.group()):
         return None
     value = match.group()
     if not _has_digit(value) and (not schemed or _PLAIN_WORD.fullmatch(value) or _OWN_NAME.search(value)):
         return None
-    return (start, match.end(), "authorization") if schemed or len(value) >= 8 else None
+    if not schemed and len(value) < 8:
+        return None
+    rest = _HEADER_REST.match(text, match.end())
+    return start, rest.end() if rest else match.end(), "authorization"
 
 
 def is_secret_value(value: str, kind: str, *, quoted: bool, ends_line: bool) -> bool:
     """Whether `value`, assigned to a name of class `kind` (a group of `_NAME`), is a secret and not code or prose."""
-    if len(value) < 3 or _PLACEHOLDER.match(value) or (not quoted and _CODE.match(value)):
+    if len(value) < 3 or _is_placeholder(value) or (not quoted and _CODE.match(value)):
         return False
     if kind == "password":
         return _is_password(value, quoted=quoted, ends_line=ends_line)
@@ -213,6 +223,11 @@ def _is_password(value: str, *, quoted: bool, ends_line: bool) -> bool:
     if not quoted and _JOINED_NAME.match(value):
         return False
     return quoted or ends_line or not value.isalpha()
+
+
+def _is_placeholder(value: str) -> bool:
+    """Whether the value stands for another one; also one that is already taken out, in part or whole."""
+    return MARK in value or _PLACEHOLDER.match(value) is not None
 
 
 def _has_digit(value: str) -> bool:
