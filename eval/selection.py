@@ -1,0 +1,152 @@
+"""Does an arm cite what it should? Expected entry ids a case against the ids cited, over the same frozen candidates.
+
+Run:  python -m eval.selection                              (configs/selection.yaml: cases from the run's own labels, split test)
+      python -m eval.selection cases=my_cases.jsonl         (your own: JSON lines {"snapshot_id", "family", "expected_ids":
+      [...]})
+Expected are the citations of the best measured candidate where a reminder is needed, and nothing where silence is right.
+Printed and written to selection.json: exact-set correctness, precision, recall of ids, latency and tokens, for each arm and
+family, with intervals.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eval.choose import calibrated, only_scored
+from eval.decisions import Decision, read_decisions
+from eval.operating import MODEL_ARMS, align, at_threshold
+from eval.run_files import RunFiles
+from eval.statistics import NOT_MEASURED, Figure, bootstrap, mean, ratio
+from eval.truth import Truth, read_truths
+from pmem.atomic import write_text
+from pmem.config import parse_stage
+from pmem.errors import UserError, exit_code
+from pmem.threshold import Threshold
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SelectionConfig:
+    """Which cases."""
+
+    run: Path = Path("runs/quickstart")
+    """Folder of the run."""
+    split: str = "test"
+    """Split whose labels become cases."""
+    cases: Path | None = None
+    """Your own cases over snapshots of the run, instead of the labels'."""
+    candidate: str = "sft_grpo"
+    """Arm whose threshold is threshold.json."""
+    seed: int = 17
+    """Of the bootstrap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What should be cited at a snapshot; empty = silence."""
+
+    snapshot_id: str
+    task: str
+    family: str
+    expected: frozenset[str]
+
+
+def main(argv: list[str] | None = None) -> int:
+    config = parse_stage(SelectionConfig, __doc__, Path("configs/selection.yaml"), argv)
+    files = RunFiles(config.run)
+    truths = read_truths(files.snapshots, files.labels, [config.split])
+    cases = read_cases(config.cases, truths) if config.cases else cases_from(truths)
+    arms = {}
+    known = {case.snapshot_id: truths[case.snapshot_id] for case in cases}
+    for arm, path in files.scored_arms().items():
+        rows = operating_rows(files, arm, read_decisions(path), known, config)
+        if rows:
+            arms[arm] = arm_table(cases, rows, config.seed)
+    if not arms:
+        raise UserError(f"{config.run}: no arm was scored on split {config.split}; run `python -m eval.score arm=rules` first")
+    write_text(config.run / "selection.json", json.dumps({"format": "pmem.selection/1", "arms": arms}, indent=1) + "\n")
+    for arm, families in arms.items():
+        every = families["all"]
+        shown = ", ".join(f"{name} {Figure(**every[name]).text()}" for name in ("exact", "precision", "recall"))
+        print(f"  {arm}: {shown}")
+    citing = sum(bool(case.expected) for case in cases)
+    print(f"selection: {len(cases)} cases, {citing} with something to cite; {config.run / 'selection.json'}")
+    return 0
+
+
+def cases_from(truths: dict[str, Truth]) -> list[Case]:
+    """Cases of the known snapshots."""
+    cases = []
+    for truth in truths.values():
+        if not truth.known:
+            continue
+        measured = [candidate for candidate in truth.candidates if candidate.advantage is not None]
+        best = max(measured, key=lambda candidate: candidate.advantage or 0.0, default=None)
+        expected = frozenset(best.cited_ids) if truth.need and best is not None else frozenset()
+        cases.append(Case(truth.snapshot_id, truth.task, truth.family, expected))
+    return cases
+
+
+def read_cases(path: Path, truths: dict[str, Truth]) -> list[Case]:
+    """A person's own cases. Raises UserError with file and line."""
+    cases = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            value = json.loads(line)
+            truth = truths[value["snapshot_id"]]
+            cases.append(Case(truth.snapshot_id, truth.task, value.get("family", truth.family), frozenset(value["expected_ids"])))
+        except json.JSONDecodeError:
+            raise UserError(f"{path} line {number}: not valid JSON") from None
+        except (KeyError, TypeError) as error:
+            raise UserError(f"{path} line {number}: {error} is missing or names no snapshot of the split") from None
+    if not cases:
+        raise UserError(f"{path} holds no cases")
+    return cases
+
+
+def operating_rows(
+    files: RunFiles, arm: str, decisions: Sequence[Decision], truths: dict[str, Truth], config: SelectionConfig
+) -> dict[str, Decision]:
+    """The arm's decisions at its threshold, by snapshot."""
+    seen = only_scored(truths, decisions)
+    rows = align(decisions, seen, arm) if seen else []
+    path = files.threshold if arm == config.candidate else files.arm_threshold(arm)
+    if arm in MODEL_ARMS and path.exists():
+        threshold = Threshold.model_validate_json(path.read_text(encoding="utf-8"))
+        probs = calibrated(rows, threshold.calibrator)
+        rows = [at_threshold(row, prob, threshold.threshold) for row, prob in zip(rows, probs)]
+    return {row.snapshot_id: row for row in rows}
+
+
+def arm_table(cases: Sequence[Case], rows: dict[str, Decision], seed: int) -> dict[str, Any]:
+    """Figures over all cases and for each family."""
+    judged = [(case, rows[case.snapshot_id]) for case in cases if case.snapshot_id in rows]
+    table = {"all": figures(judged, seed)}
+    for family in sorted({case.family for case, _ in judged}):
+        table[family] = figures([(case, row) for case, row in judged if case.family == family], seed)
+    return table
+
+
+def figures(judged: Sequence[tuple[Case, Decision]], seed: int) -> dict[str, Any]:
+    """Exact-set correctness, precision and recall of ids, milliseconds and tokens a step."""
+    said = [frozenset(row.cited_ids) if row.spoke else frozenset() for _, row in judged]
+    expected = [case.expected for case, _ in judged]
+    tasks = [case.task for case, _ in judged]
+    both = np.array([float(len(left & right)) for left, right in zip(said, expected)])
+    num_said, num_expected = np.array([float(len(ids)) for ids in said]), np.array([float(len(ids)) for ids in expected])
+    exact = np.array([float(left == right) for left, right in zip(said, expected)])
+    made = {
+        "exact": bootstrap(mean(exact), tasks, seed=seed, proportion=True),
+        "precision": bootstrap(ratio(both, num_said), tasks, seed=seed, proportion=True) if num_said.any() else NOT_MEASURED,
+        "recall": bootstrap(ratio(both, num_expected), tasks, seed=seed, proportion=True) if num_expected.any() else NOT_MEASURED,
+        "latency_ms": bootstrap(mean(np.array([row.latency_ms for _, row in judged])), tasks, seed=seed),
+        "tokens": bootstrap(mean(np.array([float(row.tokens_in + row.tokens_out) for _, row in judged])), tasks, seed=seed),
+    }
+    return {name: asdict(figure) for name, figure in made.items()}
+
+
+if __name__ == "__main__":
+    raise SystemExit(exit_code(main))
