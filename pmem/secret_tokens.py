@@ -52,6 +52,7 @@ _BLOB = re.compile(r"[A-Za-z0-9+/_-]{20,}={0,2}")
 _BLOB_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
 _MAX_BLOB_CHARS = 65_536
 _MAX_BLOB_BACK = 64
+_BLOB_HEAD = 32
 _URL_SAFE = str.maketrans("-_", "+/")
 _BINARY = re.compile(rb"[^\t\n\r\x20-\x7e]")
 _WRAPPED = re.compile(r"(?:\s{1,4}[A-Za-z0-9+/]{16,}={0,2}(?![\w-]))*+(?:\s{1,4}[A-Za-z0-9+/]{1,76}={1,2})?")
@@ -149,9 +150,11 @@ def _blob(text: str, start: int, end: int, depth: int, search: Search) -> tuple[
     begin = start
     while begin > 0 and start - begin < _MAX_BLOB_BACK and text[begin - 1] in _BLOB_CHARS:
         begin -= 1
-    match = _BLOB.match(text, begin) if depth < 2 else None
-    if match is None or not _decoded(match.group()[:24]):
-        return [], end
+    head = _BLOB.match(text, begin, begin + _BLOB_HEAD) if depth < 2 else None
+    if head is None or not _decoded(head.group()[:24]):
+        return [], end  # judged by its head alone: many short runs may share one long stretch of blob characters
+    match = _BLOB.match(text, begin)
+    assert match is not None
     decoded = _decoded(match.group()[:_MAX_BLOB_CHARS])
     if decoded and next(search(decoded, depth + 1), None) is not None:
         rest = _WRAPPED.match(text, match.end())
