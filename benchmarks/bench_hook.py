@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from pmem.integrations.hook.client import socket_name
-from pmem.integrations.hook.install import HookConfig, write_client
+from pmem.integrations.hook.dialects import CLAUDE
+from pmem.integrations.hook.install import HookConfig, hook_command, write_client
 from pmem.live import ask_at
 from pmem.settings import Settings
 
@@ -52,10 +53,11 @@ class Hook:
         self.socket_file = self.settings.state_dir / socket_name(os.fsencode(self.root))
         self.num_calls = 0
 
-    def call(self, event: dict[str, Any]) -> tuple[float, bytes]:
-        """Milliseconds and output of one event."""
+    def call(self, event: dict[str, Any], *, shell: bool = False) -> tuple[float, bytes]:
+        """Milliseconds and output of one event; `shell`: by the command that stands in a client's settings."""
         data = json.dumps({"session_id": "s1", "prompt_id": "p1", **event}).encode()
-        return timed(self.command, data, {"CLAUDE_PROJECT_DIR": str(self.root)})
+        command = ["sh", "-c", hook_command(self.settings, CLAUDE)] if shell else self.command
+        return timed(command, data, {"CLAUDE_PROJECT_DIR": str(self.root)})
 
     def batch(self, size: int, command: str | None = None) -> dict[str, Any]:
         """One batch with a result of `size` characters; the same command fails."""
@@ -159,6 +161,9 @@ def main() -> int:
         print(f"daemon cold start: {hook.warm():.0f} ms until it answers (events wait in its socket meanwhile)")
         held = [alternate("silent, 2 kB result", lambda: hook.call(hook.batch(2_000))[0], options.pairs)]
         held.append(alternate("silent, 200 kB result", lambda: hook.call(hook.batch(200_000))[0], options.pairs // 4))
+        held.append(
+            alternate("as installed, by a shell", lambda: hook.call(hook.batch(2_000), shell=True)[0], options.pairs // 2)
+        )
         held.append(alternate("speaks", speaking(hook), options.pairs // 4))
         held.append(hung(other, 5))
     finally:

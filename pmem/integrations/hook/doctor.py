@@ -23,7 +23,7 @@ from pmem.integrations.hook.shadow import read_said
 from pmem.live import ask_at, live_sockets
 from pmem.settings import Settings, load_settings
 
-RUNS = 15
+RUNS = 9
 BUDGET_MS = 15.0
 ENOUGH_EVENTS = 8
 """Tool events after which a conversation must have observed something."""
