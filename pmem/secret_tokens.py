@@ -41,6 +41,16 @@ _DOTTED = {
     "7Q~": "azure_secret",
 }
 """What stands directly before the long run of a token that holds a dot, a slash or a tilde."""
+_MARKS = frozenset(".~/:")
+_HEADS = frozenset(
+    "AKI ASI ABI ACC ghp gho ghu ghs ghr git glp gld glr glf gls gli glc gla glo GR1 xox xap sk- sk_ rk_ whs AIz GOC hf_ api npm "  # noqa: SIM905
+    "pyp eyJ dop doo dor dap shp lin ntn snt PMA ATA fm2 gsk xai ppl r8_ sbp NRA key sq0 AGE".split()
+)
+_GLUED = re.compile(
+    r"[_-](?:A(?:KIA|SIA|BIA|CCA|Iza|TATT3|GE-SEC)|g(?:h[pousr]_|ithub_|l[a-z]{1,5}[-_]|sk_)|G(?:R13|OCSPX)|x(?:ox|app|ai-)|[sr]k[-_]|whsec_"
+    r"|hf_|api_org_|npm_|pypi-|do[opr]_v1|dapi|shp[acs]|lin_api|ntn_|sntry|PMAK|fm2_|pplx-|r8_|sbp_|NRAK|key-|sq0)"
+)
+"""First characters of the tokens above: at the head of a run, and glued behind a name."""
 _DOTTED_REST = re.compile(r"[\w.~+/=-]*")
 _TELEGRAM = re.compile(r"(?<!\d)\d{8,10}:\Z")
 
@@ -103,58 +113,52 @@ def leaves_key_open(text: str) -> bool:
 def tokens(text: str, depth: int, search: Search) -> Iterator[Span]:
     """Tokens and encoded secrets. `search` finds secrets in a decoded text."""
     runs = text.encode("ascii", "replace").translate(_RUN_TABLE)
+    blob_end, glued = 0, -1
     at = runs.find(_RUN)
     while at >= 0:
         end = runs.find(b" ", at + _MIN_RUN)
         end = end if end >= 0 else len(text)
-        found, done = _in_run(text, at, end, depth, search)
+        if glued < at:
+            glued = match.start() if (match := _GLUED.search(text, at)) else len(text)
+        found = _known(text, at, end, glued=glued < end)
+        if not found and at >= blob_end and not text[at:at + 20].islower():
+            found, blob_end = _blob(text, at, end, depth, search)
         yield from found
-        at = runs.find(_RUN, max(end, done))
+        at = runs.find(_RUN, max(end, found[-1][1]) if found else end)
 
 
-def _in_run(text: str, start: int, end: int, depth: int, search: Search) -> tuple[list[Span], int]:
-    """Secrets that touch the run [start, end), and how far the text has been read."""
-    whole = _dotted(text, start, end)
-    if whole is not None:
-        return [whole], whole[1]
-    found = [(match.start(), match.end(), match.lastgroup or "token") for match in _matches(text, start, end)]
-    return (found, end) if found else _blob(text, start, end, depth, search)
-
-
-def _matches(text: str, start: int, end: int) -> Iterator[re.Match[str]]:
-    first = _TOKEN.match(text, start, end)
-    if first is not None:
-        yield first
-    begin = first.end() if first else start
-    if text.find("_", begin, end) >= 0 or text.find("-", begin, end) >= 0:  # a token glued behind a name
-        yield from _TOKEN.finditer(text, begin, end)
+def _known(text: str, start: int, end: int, *, glued: bool) -> list[Span]:
+    """Tokens in the run [start, end), which may go on behind a dot, slash or tilde. `glued`: one may stand behind a name."""
+    before = text[start - 1:start]
+    if before in _MARKS and before and (span := _dotted(text, start, end)) is not None:
+        return [span]
+    if text[start:start + 3] in _HEADS:
+        if text.startswith("eyJ", start) and (match := _JWT.match(text, start)):
+            return [(start, match.end(), "jwt")]
+    elif not glued:
+        return []
+    return [(match.start(), match.end(), match.lastgroup or "token") for match in _TOKEN.finditer(text, start, end)]
 
 
 def _dotted(text: str, start: int, end: int) -> Span | None:
-    if text.startswith("eyJ", start) and (match := _JWT.match(text, start)):
-        return start, match.end(), "jwt"
-    before = text[max(0, start - 12) : start]
-    if before[-1:] in ("", " ", "\n", '"', "/", "="):
-        before = before if before.endswith("1//0") else ""
+    before = text[max(0, start - 12):start]
     for prefix, kind in _DOTTED.items():
         if before.endswith(prefix):
             rest = _DOTTED_REST.match(text, start)
             return start - len(prefix), rest.end() if rest else end, kind
-    if before.endswith(":") and text.startswith("AA", start) and _TELEGRAM.search(before):
+    if text.startswith("AA", start) and _TELEGRAM.search(before):
         return start, end, "service_token"
     return None
 
 
 def _blob(text: str, start: int, end: int, depth: int, search: Search) -> tuple[list[Span], int]:
-    """Base64 (also URL-safe, wrapped, or of UTF-16) that decodes to a text with a secret in it."""
+    """Base64 (also URL-safe, wrapped, or of UTF-16) that decodes to a text with a secret in it, and where the blob ends."""
     begin = start
     while begin > 0 and start - begin < _MAX_BLOB_BACK and text[begin - 1] in _BLOB_CHARS:
         begin -= 1
-    head = _BLOB.match(text, begin, begin + _BLOB_HEAD) if depth < 2 else None
-    if head is None or not _decoded(head.group()[:24]):
-        return [], end  # judged by its head alone: many short runs may share one long stretch of blob characters
-    match = _BLOB.match(text, begin)
-    assert match is not None
+    match = _BLOB.match(text, begin) if depth < 2 else None
+    if match is None or not _decoded(match.group()[:24]):
+        return [], match.end() if match else end
     decoded = _decoded(match.group()[:_MAX_BLOB_CHARS])
     if decoded and next(search(decoded, depth + 1), None) is not None:
         rest = _WRAPPED.match(text, match.end())

@@ -16,13 +16,15 @@ _NAME = re.compile(
     r"|(?P<header>authorization)|(?P<auth>auth)|(?P<sig>sig(?:nature)?)",
     re.IGNORECASE,
 )
+_FOLLOWS = frozenset("\"'`\\:= \t\n,>%_-0123456789")
+"""What may stand behind a telling name: a sign, a quote, a gap, or one of the suffixes of `_ASSIGNED`."""
 _KEY_BEFORE = re.compile(
     r"(?:api|access|secret|private|auth|encrypt(?:ion)?|signing|account|master|subscription|licen[cs]e|service|deploy|app(?:lication)?"
     r"|client|consumer|storage|admin|webhook|jwt|hmac|session|function|instrumentation|fernet|aes)[-_. ]?\Z",
     re.IGNORECASE,
 )
 _ASSIGNED = re.compile(
-    r"(?:[_-]?(?:\d{1,3}|base|value|prod(?:uction)?|dev|staging|live|test|b64|base64))?"
+    r"(?:\d{1,3}|[_-](?:\d{1,3}|base|value|prod(?:uction)?|dev|staging|live|test|b64|base64))?"
     r"(?:\\?[\"'`])?(?P<left>\s{0,8})(?P<sep>:=|=>|===?|[:=]|%3[dD])(?P<right>\s{0,8})(?:[bfru]{0,2}(?P<quote>\\?[\"'`]))?",
     re.IGNORECASE,
 )
@@ -116,6 +118,8 @@ def _named(text: str, at: int) -> Span | None:
     if name is None:
         return None
     kind, end = name.lastgroup or "", name.end()
+    if text[end:end + 1] not in _FOLLOWS:
+        return None
     if kind == "header":
         return _header(text, end)
     assigned = _ASSIGNED.match(text, end)
