@@ -106,7 +106,9 @@ def main() -> int:
         failed |= rate < BUDGET_PER_SECOND
         print(f"{name:<26} {len(text):>5} chars  {rate:>10,.0f} envelopes/s  (budget {BUDGET_PER_SECOND:,})")
     curves = {name: [seconds(make(length)) for length in LENGTHS] for name, make in HOSTILE.items()}
-    print(f"\n{'hostile text':<22} " + " ".join(f"{length // 1024:>6} KiB" for length in LENGTHS) + "   1 MiB / 64 KiB (linear: 16)")
+    print(
+        f"\n{'hostile text':<22} " + " ".join(f"{length // 1024:>6} KiB" for length in LENGTHS) + "   1 MiB / 64 KiB (linear: 16)"
+    )
     for name, times in curves.items():
         growth = times[-1] / max(times[1], 1e-4)
         failed |= growth > 16 * MAX_GROWTH

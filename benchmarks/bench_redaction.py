@@ -29,7 +29,8 @@ def texts() -> dict[str, str]:
     choice = random.Random(7)
     code = "".join(path.read_text() for path in sorted((ROOT / "pmem").glob("bank.py")) + sorted((ROOT / "pmem").glob("p*.py")))
     log = "".join(
-        f"2026-01-01 12:00:{n % 60:02d} INFO worker handled request id={n} path=/api/v1/items status=200 in {n % 97}ms\n" for n in range(300)
+        f"2026-01-01 12:00:{n % 60:02d} INFO worker handled request id={n} path=/api/v1/items status=200 in {n % 97}ms\n"
+        for n in range(300)
     )
     tests = "".join(
         f"tests/unit/test_module_{n}.py::test_behaviour_of_a_long_name[{choice.randrange(99)}] PASSED\n" for n in range(400)
@@ -39,8 +40,16 @@ def texts() -> dict[str, str]:
     prose = "Die Prüfung ergab, daß die Ausgabe – wie verlangt – zeilenweise erfolgt. 日本語 " * 300
     secret = f"{log[:9_000]}\nexport PASSWORD=hunter2 AWS={'AKIA' + 'IOSFODNN7EXAMPLE'}\n{log[:9_000]}"
     tokens = "".join(f"token={n} max_tokens: {n} key={n} password: str\n" for n in range(600))
-    named = {"code": code, "log": log, "test run": tests, "hashes": hashes, "image": image, "other scripts": prose,
-             "two secrets": secret, "telling names, no secret": tokens}
+    named = {
+        "code": code,
+        "log": log,
+        "test run": tests,
+        "hashes": hashes,
+        "image": image,
+        "other scripts": prose,
+        "two secrets": secret,
+        "telling names, no secret": tokens,
+    }
     return {name: (text * 3)[:20_000] for name, text in named.items()}
 
 

@@ -17,8 +17,20 @@ from pmem.envelope_text import MAX_CONTENT_CHARS, citations, clean_content, clea
 from pmem.snapshot import BankState
 
 __all__ = [
-    "OPERATIONS_CLOSE", "OPERATIONS_OPEN", "SILENT", "SPEAK", "SPEAK_CLOSE", "Envelope", "Malformed", "Operation", "Resolved",
-    "citations", "parse_envelope", "render_envelope", "render_operations", "resolve",
+    "OPERATIONS_CLOSE",
+    "OPERATIONS_OPEN",
+    "SILENT",
+    "SPEAK",
+    "SPEAK_CLOSE",
+    "Envelope",
+    "Malformed",
+    "Operation",
+    "Resolved",
+    "citations",
+    "parse_envelope",
+    "render_envelope",
+    "render_operations",
+    "resolve",
 ]
 
 OPERATIONS_OPEN = "<operations>"

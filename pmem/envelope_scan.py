@@ -105,7 +105,7 @@ class _Walk:
             elif tag.kind == "speak_open":
                 close = None if self._self_closing(tag) else self._reminder_end(i)
                 if close is not None:
-                    return "reminder", self.text[tag.end:self.tags[close].start], close + 1
+                    return "reminder", self.text[tag.end : self.tags[close].start], close + 1
                 return ("silent" if self._self_closing(tag) else "cut_off"), None, i + 1
             elif tag.kind in ("silent", "speak_close"):
                 return "silent", None, i + 1
@@ -171,7 +171,7 @@ class _Walk:
         if end is None:
             return _List(None, i + 1)
         after = bisect_left(self.starts, end, lo=i)
-        items = json_array(self.text[array_start(self.text, self.tags[i].end):end])
+        items = json_array(self.text[array_start(self.text, self.tags[i].end) : end])
         close, silent = self._list_close(after)
         if items is None or close is None or _JUNK.search(self.text, end, self.tags[close].start if not silent else end):
             return _List(None, after)
@@ -181,7 +181,7 @@ class _Walk:
         """Where the array behind the opening tag `i` ends, JSON or not."""
         if i not in self.arrays:
             begin = array_start(self.text, self.tags[i].end)
-            self.arrays[i] = bracket_end(self.text, begin) if self.text[begin:begin + 1] == "[" else None
+            self.arrays[i] = bracket_end(self.text, begin) if self.text[begin : begin + 1] == "[" else None
         return self.arrays[i]
 
     def _list_close(self, i: int) -> tuple[int | None, bool]:
@@ -208,13 +208,13 @@ class _Walk:
         if self.tags[i].kind != "list_open":
             return False
         begin = array_start(self.text, self.tags[i].end)
-        return self.text[begin:begin + 1] in ("[", "{") or (i + 1 < len(self.tags) and self.tags[i + 1].kind == "list_close")
+        return self.text[begin : begin + 1] in ("[", "{") or (i + 1 < len(self.tags) and self.tags[i + 1].kind == "list_close")
 
     def _begins_line(self, i: int) -> bool:
         start = self.tags[i].start
-        before = self.text[max(0, start - 40):start]
+        before = self.text[max(0, start - 40) : start]
         line = before.rpartition("\n")[2]
         return (len(line) < 40 or start == len(line)) and not line.strip("`~ \t\r\ufeff\u200b")
 
     def _self_closing(self, tag: Tag) -> bool:
-        return self.text[tag.start:tag.end - 1].rstrip().endswith("/")
+        return self.text[tag.start : tag.end - 1].rstrip().endswith("/")

@@ -29,9 +29,17 @@ _TAG = re.compile(
     re.IGNORECASE,
 )
 _KIND = {
-    "silent_close": "silent", "thought_token": "thought_open", "answer_token": "thought_close", "channel_end": "thought_close",
-    "turn_gemma": "turn", "turn_deepseek": "turn", "think_bracket": "thought_open", "think_bracket_end": "thought_close",
-    "turn_bracket": "turn", "kimi": "thought_open", "kimi_end": "thought_close",
+    "silent_close": "silent",
+    "thought_token": "thought_open",
+    "answer_token": "thought_close",
+    "channel_end": "thought_close",
+    "turn_gemma": "turn",
+    "turn_deepseek": "turn",
+    "think_bracket": "thought_open",
+    "think_bracket_end": "thought_close",
+    "turn_bracket": "turn",
+    "kimi": "thought_open",
+    "kimi_end": "thought_close",
 }
 _LEAD = re.compile("(?:[\\s\u200b-\u200f\u2060\ufeff]++|(?:`{3,}+|~{3,}+)[\\w+.-]*+)*+")
 _ATOM = re.compile(r'[^"\[\]{}<\\]*+(?:"(?:[^"\\]++|\\.)*+"|([\[{])|([\]}]))', re.DOTALL)
@@ -60,7 +68,7 @@ def find_tags(text: str) -> list[Tag]:
     for match in _TAG.finditer(text):
         kind = match.lastgroup or ""
         kind = _KIND.get(kind, kind)
-        if kind in ("thought_open", "list_open") and text[match.end() - 2:match.end()] == "/>":
+        if kind in ("thought_open", "list_open") and text[match.end() - 2 : match.end()] == "/>":
             continue  # <think/> opens nothing
         tags.append(Tag(kind, match.start(), match.end()))
     return tags

@@ -22,9 +22,26 @@ _INVISIBLE = re.compile(
     "|(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])"  # joiners stay between two non-ASCII letters or emoji
 )
 UNSEEN: tuple[tuple[int, int], ...] = (
-    (0x00, 0x20), (0x7F, 0xA0), (0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x1680, 0x1680),
-    (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2000, 0x200F), (0x2028, 0x202F), (0x205F, 0x206F), (0x2800, 0x2800), (0x3000, 0x3000),
-    (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFFB), (0xE0000, 0xE0FFF),
+    (0x00, 0x20),
+    (0x7F, 0xA0),
+    (0xAD, 0xAD),
+    (0x34F, 0x34F),
+    (0x61C, 0x61C),
+    (0x115F, 0x1160),
+    (0x1680, 0x1680),
+    (0x17B4, 0x17B5),
+    (0x180B, 0x180F),
+    (0x2000, 0x200F),
+    (0x2028, 0x202F),
+    (0x205F, 0x206F),
+    (0x2800, 0x2800),
+    (0x3000, 0x3000),
+    (0x3164, 0x3164),
+    (0xFE00, 0xFE0F),
+    (0xFEFF, 0xFEFF),
+    (0xFFA0, 0xFFA0),
+    (0xFFF0, 0xFFFB),
+    (0xE0000, 0xE0FFF),
 )
 """Ranges of characters that leave no mark on the page: a text of these alone is blank. `pmem.grammar` uses the same table."""
 _BLANK = re.compile("[" + "".join(f"{re.escape(chr(low))}-{re.escape(chr(high))}" for low, high in UNSEEN) + "]*+")
@@ -64,7 +81,7 @@ def clean_content(text: str) -> str:
         text = _SURROGATE.sub("\ufffd", _CONTROL.sub("", _ANSI.sub("", text)))
     text = " ".join(text.split())
     blank = _BLANK.match(text)
-    return text[blank.end():] if blank else text
+    return text[blank.end() :] if blank else text
 
 
 def clean_reminder(text: str) -> str:

@@ -59,8 +59,15 @@ def answer(case: Any, *, where: str) -> dict[str, Any]:
         raise UserError(f"{where}: a case is a JSON object with the key 'text' (a string)")
     bank = _bank(case.get("bank"), where)
     envelope = parse_envelope(case["text"] or "", finish_reason=case.get("finish_reason"))
-    found: dict[str, Any] = {"name": case.get("name"), "status": "ok", "reason": envelope.reason, "ops": [], "dropped": 0,
-                             "decision": None, "reminder": None}
+    found: dict[str, Any] = {
+        "name": case.get("name"),
+        "status": "ok",
+        "reason": envelope.reason,
+        "ops": [],
+        "dropped": 0,
+        "decision": None,
+        "reminder": None,
+    }
     if isinstance(envelope, Malformed):
         return found | {"status": "malformed"}
     resolved = resolve(envelope, bank)

@@ -121,7 +121,7 @@ def tokens(text: str, depth: int, search: Search) -> Iterator[Span]:
         if glued < at:
             glued = match.start() if (match := _GLUED.search(text, at)) else len(text)
         found = _known(text, at, end, glued=glued < end)
-        if not found and at >= blob_end and not text[at:at + 20].islower():
+        if not found and at >= blob_end and not text[at : at + 20].islower():
             found, blob_end = _blob(text, at, end, depth, search)
         yield from found
         at = runs.find(_RUN, max(end, found[-1][1]) if found else end)
@@ -129,10 +129,10 @@ def tokens(text: str, depth: int, search: Search) -> Iterator[Span]:
 
 def _known(text: str, start: int, end: int, *, glued: bool) -> list[Span]:
     """Tokens in the run [start, end), which may go on behind a dot, slash or tilde. `glued`: one may stand behind a name."""
-    before = text[start - 1:start]
+    before = text[start - 1 : start]
     if before in _MARKS and before and (span := _dotted(text, start, end)) is not None:
         return [span]
-    if text[start:start + 3] in _HEADS:
+    if text[start : start + 3] in _HEADS:
         if text.startswith("eyJ", start) and (match := _JWT.match(text, start)):
             return [(start, match.end(), "jwt")]
     elif not glued:
@@ -141,7 +141,7 @@ def _known(text: str, start: int, end: int, *, glued: bool) -> list[Span]:
 
 
 def _dotted(text: str, start: int, end: int) -> Span | None:
-    before = text[max(0, start - 12):start]
+    before = text[max(0, start - 12) : start]
     for prefix, kind in _DOTTED.items():
         if before.endswith(prefix):
             rest = _DOTTED_REST.match(text, start)

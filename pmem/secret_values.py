@@ -52,7 +52,11 @@ _URL_LOGIN = re.compile(
 )
 _LINES = (
     ("bearer", re.compile(r"bearer[ \t]{1,4}(?=[\w.~+/=-]*\d)(?P<value>[\w.~+/=-]{12,})", re.IGNORECASE), "bearer"),
-    ("cookie", re.compile(r"cookie\\?[\"']?\s{0,4}:\s{0,4}\\?[\"']?(?P<value>[^\s=;\"'\\]{1,64}+=[^\n\"'\\]{8,})", re.I), "cookie"),
+    (
+        "cookie",
+        re.compile(r"cookie\\?[\"']?\s{0,4}:\s{0,4}\\?[\"']?(?P<value>[^\s=;\"'\\]{1,64}+=[^\n\"'\\]{8,})", re.I),
+        "cookie",
+    ),
     ("curl", re.compile(r"(?<=\s)(?:-u|--user)[ =]?[\"']?[\w.@+-]{1,64}:(?P<value>[^\s\"'$<{][^\s\"']{0,255})"), "login"),
     ("sshpass", re.compile(r"sshpass\s{1,4}-p\s{0,2}[\"']?(?P<value>[^\s\"'$<{-][^\s\"']{2,255})"), "password"),
     ("mysql", re.compile(r"mysql\w{0,8}\s(?:[^\n]{0,120}?\s)?-p[\"']?(?P<value>[^\s\"'$<{-][^\s\"']{2,255})"), "password"),
@@ -103,7 +107,11 @@ def logins(text: str, folded: str) -> Iterator[Span]:
     if "://" in text and "@" in text:
         for match in _URL_LOGIN.finditer(text):
             group = "secret" if match["secret"] else "lone"
-            if MARK not in match.group() and not _is_placeholder(match[group]) and (group == "secret" or _has_digit(match[group])):
+            if (
+                MARK not in match.group()
+                and not _is_placeholder(match[group])
+                and (group == "secret" or _has_digit(match[group]))
+            ):
                 yield match.start(group), match.end(group), "url_login"
     for anchor, pattern, kind in _LINES:
         if anchor in folded:
@@ -118,7 +126,7 @@ def _named(text: str, at: int) -> Span | None:
     if name is None:
         return None
     kind, end = name.lastgroup or "", name.end()
-    if text[end:end + 1] not in _FOLLOWS:
+    if text[end : end + 1] not in _FOLLOWS:
         return None
     if kind == "header":
         return _header(text, end)

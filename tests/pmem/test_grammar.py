@@ -143,19 +143,23 @@ BANK = bank_of([(1, "knowledge"), (2, "knowledge"), (3, "procedural")])
 SAVE = Operation("save_knowledge", "x")
 
 
-@pytest.mark.parametrize("operations, reminder", [
-    ([SAVE] * 5, None),
-    ([Operation("update_status", "x" * 241)], None),
-    ([Operation("save_knowledge", "x", "tm-k-9")], None),
-    ([Operation("save_knowledge", "x", "tm-p-3")], None),
-    ([Operation("delete", None, "tm-k-4")], None),
-    ([], "Output must be JSON lines"),
-    ([], "Output must be JSON lines [tm-k-9]"),
-    ([], "Output must be [tm-k-1] and [tm-k-9]"),
-    ([], "Output must be [tm-k-1, tm-s-1]"),
-    ([], "two\nlines [tm-k-1]"),
-    ([], "x" * 600 + "[tm-k-1]"),
-], ids=str)
+@pytest.mark.parametrize(
+    "operations, reminder",
+    [
+        ([SAVE] * 5, None),
+        ([Operation("update_status", "x" * 241)], None),
+        ([Operation("save_knowledge", "x", "tm-k-9")], None),
+        ([Operation("save_knowledge", "x", "tm-p-3")], None),
+        ([Operation("delete", None, "tm-k-4")], None),
+        ([], "Output must be JSON lines"),
+        ([], "Output must be JSON lines [tm-k-9]"),
+        ([], "Output must be [tm-k-1] and [tm-k-9]"),
+        ([], "Output must be [tm-k-1, tm-s-1]"),
+        ([], "two\nlines [tm-k-1]"),
+        ([], "x" * 600 + "[tm-k-1]"),
+    ],
+    ids=str,
+)
 def test_what_the_grammar_refuses(  # type: ignore[no-untyped-def]
     compiler, operations: list[Operation], reminder: str | None
 ) -> None:
