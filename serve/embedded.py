@@ -22,10 +22,14 @@ from pmem.errors import UserError
 from pmem.policy_file import model_hash
 from pmem.prompt import prompt_text
 from serve.decision_tokens import DecisionPoint, DecisionTokens, masses
-from serve.decoding import Decoder, Row
+from serve.decoding import Decoder
 from serve.kv_rows import GROUPED
 from serve.model_folder import check_model_folder
 from serve.prefix_cache import common_prefix
+from serve.row import Row
+
+SKELETONS = ("<operations>[]</operations>", '<operations>[{"op":"save_knowledge","content":"')
+"""How lists begin; most are empty. Proposed to the model, never forced."""
 
 
 class EmbeddedBackend:
@@ -63,11 +67,11 @@ class EmbeddedBackend:
             network.set_attn_implementation(GROUPED)
         self._decoder = Decoder(
             network,
-            self._tokenizer,
-            stop_ids=_stop_ids(network, self._tokenizer),
             plain=plain,
             max_bytes=cache_mib * 2**20,
         )
+        self._stop_ids = _stop_ids(network, self._tokenizer)
+        self._skeletons = tuple(map(tuple, self._tokenizer(list(SKELETONS), add_special_tokens=False)["input_ids"]))
         self._context = int(network.config.get_text_config().max_position_embeddings)
         self._tokens = DecisionTokens(self._tokenizer)
         self._compiler: Any = None
@@ -100,7 +104,7 @@ class EmbeddedBackend:
                 _, logits, _ = self._decoder.prefill([distinct[place].ids for place in places])
                 latency_ms = (time.perf_counter() - started) * 1000
                 for row, place in enumerate(places):
-                    reads[distinct[place].ids] = _read(logits[row], distinct[place], latency_ms)
+                    reads[distinct[place].ids] = _read(logits[row, 0], distinct[place], latency_ms)
             return [reads[point.ids] for point in points]
 
     def decision_point(self) -> DecisionPoint:
@@ -116,11 +120,19 @@ class EmbeddedBackend:
         return Row(
             ids=ids,
             max_tokens=min(request.max_tokens, self._context - len(ids)),
+            stop_ids=self._stop_ids,
+            text_of=self.text_of,
             stop=request.stop,
             temperature=request.temperature,
             generator=_generator(request, ids) if request.temperature > 0 else None,
             matcher=self._matcher(request.grammar) if request.grammar else None,
+            skeletons=() if request.prefix else self._skeletons,
         )
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        """Text of generated tokens, special ones left out."""
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
 
     def _check_length(self, num_tokens: int) -> None:
         if num_tokens > self._context:
@@ -148,7 +160,7 @@ class EmbeddedBackend:
         if self._compiler is None:
             size = self._decoder.model.get_output_embeddings().weight.shape[0]
             info = xgrammar.TokenizerInfo.from_huggingface(
-                self._tokenizer, vocab_size=size, stop_token_ids=sorted(self._decoder.stop_ids)
+                self._tokenizer, vocab_size=size, stop_token_ids=sorted(self._stop_ids)
             )
             self._compiler = xgrammar.GrammarCompiler(info, max_threads=2, cache_limit_bytes=64 * 2**20)
         try:

@@ -48,7 +48,7 @@ def plain_decision(backend: EmbeddedBackend, request: Request) -> tuple[float, f
 
 def test_greedy_text_equals_plain_transformers(backend: EmbeddedBackend) -> None:
     requests = [Request(messages=messages(index), max_tokens=12 + index) for index in (3, 0, 9, 1, 5, 0)]
-    expected = [backend._decoder.decode(plain_generate(backend, request)).rstrip("\ufffd") for request in requests]
+    expected = [backend.text_of(plain_generate(backend, request)).rstrip("\ufffd") for request in requests]
     for _ in range(2):  # the second time everything is kept
         answers = backend.complete(requests)
         assert [answer.text for answer in answers] == expected
@@ -107,6 +107,38 @@ def test_grammar_leaves_only_its_own_texts(backend: EmbeddedBackend) -> None:
     assert {answer.text for answer in answers[:-1]} == {"[tm-k-1]", "[tm-p-2]"}
     assert {answer.finish_reason for answer in answers[:-1]} == {"stop"}
     assert answers[-1].finish_reason == "length"
+
+
+def test_drafts_change_the_passes_and_not_the_answer(backend: EmbeddedBackend) -> None:
+    requests = [Request(messages=messages(index), max_tokens=16 + index) for index in (2, 0, 5)]
+    sampled = [Request(messages=messages(1), max_tokens=12, temperature=1.0, seed=seed) for seed in range(4)]
+    passes = []
+    backend._decoder.model.register_forward_hook(lambda *_: passes.append(1))
+    backend._skeletons = ()
+    plain, num_plain = backend.complete(requests + sampled), len(passes)
+    own = [tuple(backend._tokenizer(answer.text, add_special_tokens=False)["input_ids"]) for answer in plain]
+    wrong = (*own[0][:5], own[0][5] + 1, *own[0][6:])
+    backend._skeletons = (wrong, *own[1:], own[0])
+    backend._decoder.kept.clear()
+    passes.clear()
+    drafted = backend.complete(requests + sampled)
+    assert [answer.text for answer in drafted] == [answer.text for answer in plain]
+    assert [answer.tokens_out for answer in drafted] == [answer.tokens_out for answer in plain]
+    assert len(passes) < num_plain
+    reads = backend.decide([Request(messages=messages(2), prefix=drafted[0].text + LIST)])
+    expected = plain_decision(backend, Request(messages=messages(2), prefix=drafted[0].text + LIST))
+    assert reads[0].prob_speak == pytest.approx(expected[0], abs=1e-5), "what was kept of a drafted row is whole"
+
+
+def test_an_empty_list_takes_one_pass(backend: EmbeddedBackend) -> None:
+    pytest.importorskip("xgrammar")
+    passes = []
+    backend._decoder.model.register_forward_hook(lambda *_: passes.append(1))
+    request = Request(
+        messages=messages(0), max_tokens=40, stop=("</operations>",), grammar='root ::= "<operations>[]</operations>"'
+    )
+    assert backend.complete([request])[0].text == "<operations>[]</operations>"
+    assert len(passes) == 1
 
 
 def test_a_broken_grammar_is_a_route_error(backend: EmbeddedBackend) -> None:
@@ -174,6 +206,6 @@ def test_models_with_another_cache_run_without_reuse(tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path / "sliding")
     backend = EmbeddedBackend(tmp_path / "sliding", dtype="float32")
     requests = [Request(messages=messages(index), max_tokens=6, prefix=LIST) for index in (2, 0)]
-    expected = [backend._decoder.decode(plain_generate(backend, request)).rstrip("\ufffd") for request in requests]
+    expected = [backend.text_of(plain_generate(backend, request)).rstrip("\ufffd") for request in requests]
     assert [answer.text for answer in backend.complete(requests)] == expected
     assert backend.decide(requests)[0].prob_speak == pytest.approx(plain_decision(backend, requests[0])[0], abs=1e-5)

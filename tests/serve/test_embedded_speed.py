@@ -50,7 +50,7 @@ def plain_list(backend: EmbeddedBackend, request: Request) -> str:
         **encoded, max_new_tokens=request.max_tokens, do_sample=False, stop_strings=list(request.stop),
         tokenizer=backend._tokenizer, pad_token_id=backend._tokenizer.pad_token_id,
     )  # fmt: skip
-    return backend._decoder.decode(output[0, encoded["input_ids"].shape[1] :])
+    return backend.text_of(output[0, encoded["input_ids"].shape[1] :])
 
 
 @torch.inference_mode()
