@@ -65,6 +65,8 @@ def server_command(config: RouteConfig, build: Build, names: Names, known: froze
     """The command of a configuration. Flags that the installed version lacks (`known`; None: unknown) are left out and said."""
     flags = _flags(config, build, names)
     notices = [] if build.is_supported else [f"vLLM {build.version} is outside the tested range 0.29 to 0.33"]
+    if build.cpu:
+        notices.append("seeds of requests are dropped: the engine of the CPU build ends on a seeded sample")
     arguments = [sys.executable, "-m", MODULE]
     for flag, values in flags:
         if known is None or flag.split(".")[0] in known or flag in REQUIRED:

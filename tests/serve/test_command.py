@@ -63,7 +63,8 @@ def test_flags_that_a_version_lacks_are_left_out_and_said() -> None:
     known = frozenset(argument for argument in whole.arguments if argument.startswith("--")) - {"--max-num-queued-tokens"}
     command = server_command(CONFIG, CPU, NAMES, known | {"--structured-outputs-config"})
     assert "--max-num-queued-tokens" not in command.arguments and "16384" not in command.arguments
-    assert command.notices == ("vLLM 0.31.0 has no --max-num-queued-tokens; left out",)
+    assert command.notices[1:] == ("vLLM 0.31.0 has no --max-num-queued-tokens; left out",)
+    assert "seeds" in command.notices[0]
 
 
 def test_what_a_route_cannot_do_without_is_never_left_out() -> None:
