@@ -65,9 +65,9 @@ class AgentParams:
 STRENGTHS: dict[str, AgentParams] = {
     params.name: params
     for params in (
-        AgentParams(name="weak", loose=1.7, ceiling=0.95, obey=0.88, retry=0.4, rediagnose=0.3, review=0.15, redundant_cost=0.4),
-        AgentParams(name="medium", loose=1.4, ceiling=0.8, obey=0.92, retry=0.3, rediagnose=0.4, review=0.25, redundant_cost=0.3),
-        AgentParams(name="strong", loose=0.9, ceiling=0.6, obey=0.96, retry=0.2, rediagnose=0.5, review=0.4, redundant_cost=0.2),
+        AgentParams(name="weak", loose=2.0, ceiling=0.95, obey=0.88, retry=0.4, rediagnose=0.3, review=0.3, redundant_cost=0.4),
+        AgentParams(name="medium", loose=1.25, ceiling=0.75, obey=0.92, retry=0.3, rediagnose=0.4, review=0.35, redundant_cost=0.3),
+        AgentParams(name="strong", loose=1.15, ceiling=0.65, obey=0.96, retry=0.2, rediagnose=0.5, review=0.5, redundant_cost=0.2),
     )
 }
 
@@ -79,6 +79,11 @@ class _Held:
     stage: int = -1
     seen: int = 0
     wrong: str | None = None
+    num_lost: int = 0
+
+    def meet(self, stage: int, now: int) -> None:
+        """The fact is seen, at this stage."""
+        self.stage, self.seen, self.wrong = stage, now, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +190,7 @@ class DecayingAgent:
         for fact in self.task.facts.values():
             for index, stage in enumerate(fact.stages):
                 if stage.source == "user" and stage.act == act_name:
-                    self.held[fact.key] = _Held(stage=index, seen=self.num_done)
+                    self.held[fact.key].meet(index, self.num_done)
                     if self.plan and self.plan.act.fact == fact.key:
                         self.plan = replace(self.plan, value=stage.value)
         return self.task.turns[act_name]
@@ -234,8 +239,8 @@ class DecayingAgent:
         if act.fact is None:
             return choose(act.kind.words, self.task.task_id, self.seed, "free", act.name)
         fact, held = self.task.facts[act.fact], self.held[act.fact]
-        if held.wrong is None and self._draw("lapse", act, fact.key) < self._prob_lapse(fact, held):
-            held.wrong = self._wrong_value(fact, held, act)
+        if held.wrong is None and self._draw("lapse", act, f"{fact.key} {held.num_lost}") < self._prob_lapse(fact, held):
+            held.wrong, held.num_lost = self._wrong_value(fact, held, act), held.num_lost + 1
         if held.wrong is not None:
             return held.wrong
         held.seen = self.num_done
@@ -273,7 +278,7 @@ class DecayingAgent:
         for fact in self.task.facts.values():
             for index, stage in enumerate(fact.stages):
                 if stage.source == "result" and index >= self.held[fact.key].stage and stage.text in text:
-                    self.held[fact.key] = _Held(stage=index, seen=self.num_done)
+                    self.held[fact.key].meet(index, self.num_done)
         following = self._next
         if following and following.vague:
             self._next = Planned(following.act, self._value(following.act))
@@ -294,7 +299,8 @@ class DecayingAgent:
 
     def _found_again(self) -> None:
         """What was looked up is known again, also when it was the user who said it: the dialogue was read once more."""
-        self.held[self.looking_up].wrong, self.held[self.looking_up].seen = None, self.num_done
+        held = self.held[self.looking_up]
+        held.meet(held.stage, self.num_done)
         self.looking_up = ""
 
     def _source_act(self, act: Act) -> Act:
@@ -311,7 +317,7 @@ class DecayingAgent:
         seen = [name for name, (act, _, _) in self.done_wrong.items() if self._draw("review", act) < self.params.review]
         for name in seen:
             act, key, _ = self.done_wrong[name]
-            self.held[key].wrong, self.held[key].seen = None, self.num_done
+            self.held[key].meet(self.held[key].stage, self.num_done)
             self._push_back(self.plan)
             self.plan = Planned(act, self._right(self.task.facts[key]))
 
@@ -346,7 +352,7 @@ class DecayingAgent:
     def _restore(self, fact: Fact) -> None:
         """The fact is known again; what was done wrong for want of it is done again, if it still matters to the acts at hand."""
         matters = fact.key in self.depends()
-        self.held[fact.key] = _Held(stage=self.stage_of(fact), seen=self.num_done)
+        self.held[fact.key].meet(self.stage_of(fact), self.num_done)
         if self.plan and self.plan.act.fact == fact.key:
             self.plan = Planned(self.plan.act, self._right(fact))
         for act, key, _ in list(self.done_wrong.values()):

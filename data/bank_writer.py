@@ -30,10 +30,10 @@ _RULE = re.compile(
 class WriterConfig:
     """How reliable the scripted writer is."""
 
-    miss_rate: float = 0.04
-    """Share of facts it never saves."""
-    error_rate: float = 0.02
-    """Share of facts it saves with a wrong value of the same kind (simulated rollouts only)."""
+    miss_rate: float = 0.02
+    """Share of statements it never saves; an update counts as one."""
+    error_rate: float = 0.01
+    """Share of statements it saves with a wrong value of the same kind (simulated rollouts only)."""
 
 
 class BankWriter:

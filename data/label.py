@@ -50,8 +50,8 @@ class LabelConfig:
     )
     """Snapshots measured an episode, by split; a split that is missing gets none."""
     need_share: dict[str, float] = field(default_factory=lambda: {"train": 0.4})
-    """In these splits, the share of an episode's snapshots taken from those where memory is structurally needed, while there are any.
-    Elsewhere snapshots are drawn evenly, so that the base rate of need is the natural one."""
+    """By split, the share of an episode's snapshots that is taken first from those where memory is structurally needed, while
+    there are any; the rest are drawn evenly. Without it the base rate of need is the natural one, which is stated in the closing line."""
     seed_set: int = 0
     """Which set of continuation seeds; another one measures label noise."""
     num_workers: int = 0

@@ -77,8 +77,8 @@ _WHICH = words("early late main spare upper lower")
 
 
 def subjects(nouns: Sequence[str], size: int) -> list[str]:
-    """At least `size` subjects of which none is part of another: the nouns, or the nouns with an adjective when they are too few."""
-    if size <= len(nouns):
+    """Subjects for a script of `size` acts, none part of another: the nouns, or nouns with an adjective when they are too few."""
+    if size <= len(nouns) + 4:
         return list(nouns)
     return [f"{which} {noun}" for which in _WHICH for noun in nouns][: max(size, 2 * len(nouns))]
 
