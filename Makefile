@@ -60,7 +60,7 @@ test: $(VENV)/.installed-dev
 	$(PY) -m pytest -m "not slow"
 
 slow: $(VENV)/.installed-dev
-	$(PY) -m pytest -m slow
+	$(PY) -m pytest -m slow $(SLOW)
 
 lint: $(VENV)/.installed-dev
 	$(PY) -m ruff check .
