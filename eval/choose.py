@@ -115,10 +115,12 @@ def rate_at(view: View, threshold: float) -> float | None:
 def choose(
     arm: str, decisions: Sequence[Decision], splits: dict[str, dict[str, Truth]], costs: Costs, *,
     method: Method, grid: Floats, seed: int, created: str | None = None,
+    certify_hash: str | None = None,
 ) -> Chosen:  # fmt: skip
     """Calibrate, certify and choose for one arm; `splits` holds the truths of fit, certify and dev.
 
     An arm without truths of certify gets no certificate, one without truths of dev stands at the cost threshold.
+    `certify_hash` names the whole split when only a seeded draw of it was scored.
     """
     check_disjoint(splits)
     calibrator = fit_on(arm, splits["fit"], decisions, method)
@@ -141,7 +143,7 @@ def choose(
         threshold=wanted if lowest is None else max(costs.threshold, lowest), certified=lowest is not None, calibrator=calibrator,
         alpha=costs.alpha, delta=costs.delta, cost_false=costs.cost_false, cost_missed=costs.cost_missed,
         num_units=certificate.num_units if certificate else 0, unit=certificate.unit if certificate else None,
-        loss=certificate.loss if certificate else None, split_hash=split_hash(splits["certify"]),
+        loss=certificate.loss if certificate else None, split_hash=certify_hash or split_hash(splits["certify"]),
         families=tuple(sorted({truth.family for truth in splits["certify"].values()})), decision_mode="scored",
         model_hash=model, prompt_version=prompt, created=created or timestamp(),
     )  # fmt: skip

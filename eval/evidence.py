@@ -51,7 +51,11 @@ def gather(run: Path, candidate: str, splits: Sequence[str]) -> Evidence:
         raise UserError(
             f"{files.labels}: split {splits[0]} holds no usable label, so nothing can be judged; simulate more episodes"
         )
-    views = {split: _views(found, decisions, thresholds, candidate) for split, found in truths.items()}
+    views = {split: made for split, found in truths.items() if (made := _views(found, decisions, thresholds, candidate))}
+    if splits[0] not in views:
+        raise UserError(
+            f"arm {candidate} was never scored on split {splits[0]}; run `python -m eval.score arm={candidate}` over it"
+        )
     certify = _truths(files, "certify")
     return Evidence(
         files=files, candidate=candidate, threshold=thresholds[candidate], thresholds=thresholds, truths=truths, views=views,
@@ -79,14 +83,16 @@ def _truths(files: RunFiles, split: str) -> dict[str, Truth]:
 def _views(
     truths: dict[str, Truth], decisions: dict[str, Any], thresholds: dict[str, Threshold], candidate: str
 ) -> dict[str, View]:
-    """All arms on one split, in report order. Only the candidate must have been scored everywhere; an arm scored on a part
-    of the split is judged on that part (its n says so), one scored nowhere is left out.
+    """All arms on one split, in report order. An arm scored on a part of the split is judged on that part (its n says so),
+    one scored nowhere is left out; without the candidate there is nothing.
     """
     views: dict[str, View] = {}
     for arm, rows in decisions.items():
-        seen = truths if arm == candidate else only_scored(truths, rows)
+        seen = only_scored(truths, rows)
         if seen:
             views[arm] = operating_view(arm, seen, rows, thresholds.get(arm))
+    if candidate not in views:
+        return {}
     for view in derived_views(views[candidate]):
         views[view.arm] = view
     return {arm: views[arm] for arm in ARMS if arm in views}

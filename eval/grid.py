@@ -57,14 +57,15 @@ def sweep_points(
     """One row a point: its settings, the threshold it chooses and what it does on `dev`."""
     for arm, method in itertools.product(arms, axes.calibrators):
         calibrator = fit_on(arm, only_scored(fit, arms[arm]), arms[arm], method)
-        rows = align(arms[arm], dev, arm)
+        seen = only_scored(dev, arms[arm])
+        rows = align(arms[arm], seen, arm)
         probs = calibrated(rows, calibrator)
-        silent = make_view(arm, dev, rows, probs, None)
+        silent = make_view(arm, seen, rows, probs, None)
         lowest = {alpha: dev_threshold(silent, alpha, grid) for alpha in axes.alphas}
         for alpha, missed in itertools.product(axes.alphas, axes.costs_missed):
             costs = Costs(alpha=alpha, delta=delta, cost_false=cost_false, cost_missed=missed)
             threshold = max(costs.threshold, lowest[alpha])
-            view = make_view(arm, dev, rows, probs, threshold).known()
+            view = make_view(arm, seen, rows, probs, threshold).known()
             for cadence in axes.cadences:
                 settings = {
                     "arm": arm, "calibrator": method, "alpha": alpha, "cost_missed": missed, "cadence": cadence,

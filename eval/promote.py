@@ -154,9 +154,10 @@ def more(view: View, seed: int) -> dict[str, Any]:
 def counts(evidence: Evidence, split: str) -> dict[str, Any]:
     """Snapshots, episodes, tasks, verdicts, label kinds and label noise of a split."""
     truths = list(evidence.truths[split].values())
+    view = evidence.view(evidence.candidate, split)
     errors = [c.std_error for truth in truths for c in truth.candidates if c.std_error is not None]
     return {
-        "snapshots": len(truths), "episodes": len({t.episode for t in truths}), "tasks": len({t.task for t in truths}),
+        "snapshots": len(truths), "scored": len(view) if view else 0, "episodes": len({t.episode for t in truths}), "tasks": len({t.task for t in truths}),
         "need": sum(t.need for t in truths), "not_needed": sum(t.known and not t.need for t in truths),
         "unknown": sum(not t.known for t in truths), "need_true": sum(bool(t.need_true) for t in truths),
         "label_kinds": {kind: sum(t.label_kind == kind for t in truths) for kind in sorted({t.label_kind for t in truths})},

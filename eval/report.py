@@ -101,12 +101,13 @@ def _counts(figures: dict[str, Any]) -> str:
         kinds = ", ".join(f"{kind} {number}" for kind, number in count["label_kinds"].items())
         noise = "–" if count["mean_std_error"] is None else f"{count['mean_std_error']:.2f}"
         base = f"{count['need'] / known:.1%}" if known else "–"
-        numbers = [str(count[name]) for name in ("snapshots", "episodes", "tasks", "need")]
+        numbers = [str(count[name]) for name in ("snapshots", "scored", "episodes", "tasks", "need")]
         rest = [base, str(count["unknown"]), str(count["need_true"]), escape(kinds), noise]
         rows.append([escape(split), *numbers, *rest])
     heads = [
         "split",
-        "snapshots",
+        "labelled",
+        "scored",
         "episodes",
         "tasks",
         "need",

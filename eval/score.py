@@ -10,10 +10,11 @@ costs nothing. Reminders are written only above `reminder_floor` (at most `max_r
 label says one was needed.
 """
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from data.matching import match_candidate
@@ -33,6 +34,7 @@ from pmem.prompt import PROMPT_VERSION
 from pmem.snapshot import Snapshot
 from pmem.step import StepResult
 
+ALL_SPLITS = ("dev", "fit", "certify", "test", "heldout")
 DERIVED = frozenset({"never", "always", "random", "oracle"})
 """Arms that `eval.promote` makes from the candidate's decisions; they need no scoring."""
 
@@ -51,12 +53,22 @@ class ScoreConfig:
     """Default <run>/labels.parquet; only labelled snapshots are scored, unless `only_labelled` is off."""
     only_labelled: bool = True
     """Score only snapshots that have labels."""
-    splits: tuple[str, ...] = ("dev", "fit", "certify", "test", "heldout")
-    """Splits to score; absent ones are passed over."""
+    splits: tuple[str, ...] | None = None
+    """Splits to score, absent ones passed over; null: all five, or `lean_splits` for the arms in `lean_arms`."""
+    lean_arms: tuple[str, ...] = ("prompted", "sft")
+    """Arms that are compared but do not stand for promotion: they need no certificate."""
+    lean_splits: tuple[str, ...] = ("fit", "test", "heldout")
+    """Splits of those arms."""
     split: str | None = None
     """Short for splits=[one]."""
     limit: int | None = None
-    """At most so many snapshots a split, chosen by the order of their ids."""
+    """At most so many snapshots of every split, chosen by the order of their ids (content hashes)."""
+    limits: dict[str, int] = field(default_factory=dict)
+    """The same for single splits."""
+    quiet_per_episode: dict[str, int] = field(default_factory=dict)
+    """In these splits only so many silence-is-right snapshots of an episode, drawn by seed: below 200 episodes the
+    certificate uses one.
+    """
     model: Path | None = None
     """Model folder; default <run>/sft, <run>/grpo or the cached base model."""
     url: str | None = None
@@ -103,6 +115,13 @@ class ScoreConfig:
             raise UserError("chunk must be at least 1, samples at least 0 and max_reminder_share between 0 and 1")
 
     @property
+    def wanted_splits(self) -> tuple[str, ...]:
+        """The splits this call scores."""
+        if self.split:
+            return (self.split,)
+        return self.splits or (self.lean_splits if self.arm in self.lean_arms else ALL_SPLITS)
+
+    @property
     def empty_lists(self) -> bool:
         """Whether the decision is read after an empty list."""
         return self.arm == "prompted" if self.lists is None else not self.lists
@@ -137,23 +156,41 @@ def main(argv: list[str] | None = None) -> int:
 
 def load(config: ScoreConfig) -> tuple[list[Snapshot], dict[str, Truth]]:
     """Snapshots of the wanted splits in order of id, and what is known of them. Raises UserError when there is none."""
-    splits = (config.split,) if config.split else config.splits
-    files = RunFiles(config.run)
+    splits, files = config.wanted_splits, RunFiles(config.run)
     path, labels = config.snapshots or files.snapshots, config.labels or files.labels
     truths = read_truths(path, labels, splits) if config.only_labelled or labels.exists() else {}
+    drawn = drawn_quiet(truths, config.quiet_per_episode, config.seed)
     counts: Counter[str] = Counter()
     chosen = []
     for row in read_snapshots(path):
-        wanted = row["split"] in splits and (row["snapshot_id"] in truths or not config.only_labelled)
-        if not wanted or (config.limit is not None and counts[row["split"]] >= config.limit):
+        name, split = row["snapshot_id"], row["split"]
+        if (
+            split not in splits
+            or (config.only_labelled and name not in truths)
+            or (split in config.quiet_per_episode and name not in drawn)
+        ):
+            continue
+        if counts[split] >= min(config.limits.get(split, sys.maxsize), config.limit or sys.maxsize):
             continue
         if row["prompt_version"] != PROMPT_VERSION:
             raise UserError(f"{path} was made for prompt version {row['prompt_version']}, this is {PROMPT_VERSION}; replay again")
-        counts[row["split"]] += 1
+        counts[split] += 1
         chosen.append(to_policy_snapshot(row))
     if not chosen:
         raise UserError(f"{path}: no snapshot of split {', '.join(splits)} to score; simulate more, or name another split")
     return chosen, truths
+
+
+def drawn_quiet(truths: dict[str, Truth], per_episode: dict[str, int], seed: int) -> set[str]:
+    """Ids of the silence-is-right snapshots drawn for each episode of the splits in `per_episode`, by the hash of seed and id."""
+    quiet: dict[tuple[str, str], list[str]] = {}
+    for name, truth in truths.items():
+        if truth.split in per_episode and truth.known and not truth.need:
+            quiet.setdefault((truth.split, truth.episode), []).append(name)
+    drawn: set[str] = set()
+    for (split, _), names in quiet.items():
+        drawn.update(sorted(names, key=lambda name: content_id([seed, name]))[: per_episode[split]])
+    return drawn
 
 
 class Scorer:

@@ -15,7 +15,7 @@ from typing import Any
 
 from eval.calibrate import Method
 from eval.certify import make_grid
-from eval.choose import Chosen, Costs, choose, one_model, only_scored
+from eval.choose import Chosen, Costs, choose, one_model, only_scored, split_hash
 from eval.decisions import Decision, read_decisions
 from eval.grid import GridAxes, sweep_points
 from eval.operating import MODEL_ARMS
@@ -67,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     for arm, found in chosen.items():
         target = (config.out or files.threshold) if arm == config.candidate else files.arm_threshold(arm)
         write_threshold(target, found.threshold)
-    swept = {arm: rows for arm, rows in arms.items() if len(only_scored(splits["dev"], rows)) == len(splits["dev"])}
+    swept = {arm: rows for arm, rows in arms.items() if only_scored(splits["dev"], rows)}
     points = list(
         sweep_points(
             swept, splits["fit"], splits["dev"], config.grid, cost_false=config.cost_false, delta=config.delta, grid=grid
@@ -96,10 +96,17 @@ def read_model_arms(files: RunFiles, candidate: str) -> dict[str, list[Decision]
 def choose_named(
     arm: str, rows: Sequence[Decision], splits: dict[str, dict[str, Truth]], costs: Costs, config: SweepConfig
 ) -> Chosen:
-    """`choose`, with the arm's name in front of what went wrong. Only the candidate must have been scored everywhere."""
-    seen = splits if arm == config.candidate else {name: only_scored(truths, rows) for name, truths in splits.items()}
+    """`choose` on what was scored, with the arm's name in front of what went wrong. The candidate must have been scored on
+    certify.
+    """
+    seen = {name: only_scored(truths, rows) for name, truths in splits.items()}
+    if arm == config.candidate and not seen["certify"]:
+        raise UserError(f"arm {arm} was never scored on split certify; run `python -m eval.score arm={arm} splits=[certify]` too")
     try:
-        return choose(arm, rows, seen, costs, method=config.calibrator, grid=make_grid(config.grid_points), seed=config.seed)
+        return choose(
+            arm, rows, seen, costs, method=config.calibrator, grid=make_grid(config.grid_points), seed=config.seed,
+            certify_hash=split_hash(splits["certify"]),
+        )  # fmt: skip
     except UserError as error:
         raise UserError(f"arm {arm}: {error}") from None
 

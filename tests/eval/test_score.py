@@ -160,3 +160,18 @@ CANDIDATES = (
 )
 def test_matching_reads_the_claim_not_the_number(text: str | None, cited: list[str], expected: str | None) -> None:
     assert match_candidate(text, cited, CANDIDATES) == expected
+
+
+def test_limits_hold_for_single_splits_and_draws_do_not_depend_on_order(tmp_path: Path) -> None:
+    run = small_run(tmp_path)
+    config = score.ScoreConfig(arm="sft", run=run, splits=("test",), limits={"test": 5})
+    assert len(score.load(config)[0]) == 5
+    drawn, truths = score.load(replace(config, limits={}, quiet_per_episode={"test": 1}))
+    assert len(drawn) == 4 and not any(truths[one.snapshot_id].need for one in drawn)
+    assert score.drawn_quiet(truths, {"test": 1}, 17) == score.drawn_quiet(dict(reversed(truths.items())), {"test": 1}, 17)
+
+
+def test_lean_arms_skip_what_only_a_candidate_needs() -> None:
+    assert score.ScoreConfig(arm="prompted").wanted_splits == ("fit", "test", "heldout")
+    assert score.ScoreConfig(arm="sft_grpo").wanted_splits == score.ALL_SPLITS
+    assert score.ScoreConfig(arm="sft", splits=("train",)).wanted_splits == ("train",)

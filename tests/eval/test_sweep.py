@@ -153,7 +153,7 @@ def test_a_candidate_without_decisions_is_named(run: Path) -> None:
 
 
 def test_an_arm_scored_in_part_is_judged_on_that_part(tmp_path: Path) -> None:
-    """The untrained arm may be scored on fit and test only; the candidate may not."""
+    """The untrained arm may be scored on fit and test only; the candidate needs certify."""
     folder = make_run(tmp_path, World(episodes={"dev": 10, "fit": 30, "certify": 30}))
     path = RunFiles(folder).decisions("prompted")
     write_decisions(path, [row for row in read_decisions(path) if row.snapshot_id.startswith("fit")])
