@@ -65,9 +65,36 @@ class AgentParams:
 STRENGTHS: dict[str, AgentParams] = {
     params.name: params
     for params in (
-        AgentParams(name="weak", loose=2.0, ceiling=0.95, obey=0.88, retry=0.4, rediagnose=0.3, review=0.3, redundant_cost=0.4),
-        AgentParams(name="medium", loose=1.25, ceiling=0.75, obey=0.92, retry=0.3, rediagnose=0.4, review=0.35, redundant_cost=0.3),
-        AgentParams(name="strong", loose=1.15, ceiling=0.65, obey=0.96, retry=0.2, rediagnose=0.5, review=0.5, redundant_cost=0.2),
+        AgentParams(
+            name="weak",
+            loose=2.0,
+            ceiling=0.95,
+            obey=0.88,
+            retry=0.4,
+            rediagnose=0.3,
+            review=0.3,
+            redundant_cost=0.4,
+        ),
+        AgentParams(
+            name="medium",
+            loose=1.25,
+            ceiling=0.75,
+            obey=0.92,
+            retry=0.3,
+            rediagnose=0.4,
+            review=0.35,
+            redundant_cost=0.3,
+        ),
+        AgentParams(
+            name="strong",
+            loose=1.15,
+            ceiling=0.65,
+            obey=0.96,
+            retry=0.2,
+            rediagnose=0.5,
+            review=0.5,
+            redundant_cost=0.2,
+        ),
     )
 }
 

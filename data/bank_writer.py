@@ -1,8 +1,8 @@
 """The scripted bank writer of replay: what a careful note-taker writes at each boundary, with a stated miss and error rate.
 
-Simulated rollouts: a fact is saved, in the words it was stated in, once it stands in the task text, a user turn or the newest
-result; a later value updates the same entry. Imported rollouts: sentences of the user that sound like rules. No model, nothing of the
-future.
+Simulated rollouts: a fact is saved, in the words it was stated in, once it stands in the task text, a user turn or the
+newest result; a later value updates the same entry. Imported rollouts: sentences of the user that sound like rules. No model,
+nothing of the future.
 """
 
 import re

@@ -114,7 +114,7 @@ class Episode:
         """Nothing to give back: the sandbox belongs to the process."""
 
     def truth(self) -> dict[str, Any]:
-        """The structural truth at this point (design/calibration.md): what is lost, what the next acts depend on, whether that is need."""
+        """The structural truth at this point: what is lost, what the next acts depend on, whether that is need."""
         need, mechanism = self.agent.need()
         return {
             "act": self.agent.num_done,

@@ -1,9 +1,9 @@
-"""Measured labels: from each chosen snapshot K branches in silence and K with each candidate reminder, to the end, really checked.
+"""Measured labels: from each chosen snapshot K branches in silence and K with each candidate reminder, really checked.
 
     python -m data.label snapshots=runs/snapshots.parquet out=runs/labels.parquet
 
-Value, cost and verdict: design/calibration.md. Snapshots without `restore_ref` (imported rollouts) get hindsight labels, marked so.
-A stopped run goes on where it stood; the file is the same on any number of cores.
+Value, cost and verdict: design/calibration.md. Snapshots without `restore_ref` (imported rollouts) get hindsight labels, marked
+so. A stopped run goes on where it stood; the file is the same on any number of cores.
 """
 
 import json
@@ -51,7 +51,7 @@ class LabelConfig:
     """Snapshots measured an episode, by split; a split that is missing gets none."""
     need_share: dict[str, float] = field(default_factory=lambda: {"train": 0.4})
     """By split, the share of an episode's snapshots that is taken first from those where memory is structurally needed, while
-    there are any; the rest are drawn evenly. Without it the base rate of need is the natural one, which is stated in the closing line."""
+    there are any; the rest are drawn evenly. Without it the base rate of need is the natural one."""
     seed_set: int = 0
     """Which set of continuation seeds; another one measures label noise."""
     num_workers: int = 0
@@ -232,7 +232,8 @@ def main() -> int:
     steps, real = sum(unit.num_steps for unit in units), sum(unit.num_real for unit in units)
     print(
         f"labelled {len(silent)} snapshots ({', '.join(f'{name} {count}' for name, count in sorted(verdicts.items()))}, "
-        f"structurally needed {sum(bool(row['need_true']) for row in silent)}, diverged {sum(row['divergence'] for row in silent)}) "
+        f"structurally needed {sum(bool(row['need_true']) for row in silent)}, "
+        f"diverged {sum(row['divergence'] for row in silent)}) "
         f"in {time.perf_counter() - began:.0f} s; {steps} steps of branches, {real} really executed -> {config.out}"
     )
     return 0

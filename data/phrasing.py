@@ -1,7 +1,7 @@
 """The words of the simulated world: rules as people state them, plans as the agent announces them, in two sets of templates.
 
-Tasks of split `train` use the `train` templates; every other split uses the `other` ones, which training never sees. Right and wrong
-values come from one pool, so the words of a plan never tell whether it is right: only comparing it with the bank or the task does.
+Tasks of split `train` use the `train` templates; every other split uses the `other` ones, which training never sees. Right and
+wrong values come from one pool, so the words of a plan never tell whether it is right: only comparing it with bank or task does.
 """
 
 import hashlib

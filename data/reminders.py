@@ -1,7 +1,7 @@
-"""Reading a sentence against a fact: does it state it? The simulated agent, the bank writer and the labeller share this one reader.
+"""Reading a sentence against a fact: does it state it? Simulated agent, bank writer and labeller share this one reader.
 
-A sentence states a fact when it holds every word of the fact's subject and the right value, not negated, and asserts no other value of
-the same pool. Ids and everything else in the sentence are ignored; gibberish with the right id states nothing.
+A sentence states a fact when it holds every word of the fact's subject and the right value, not negated, and asserts no other
+value of the same pool. Ids and everything else in the sentence are ignored; gibberish with the right id states nothing.
 """
 
 import re

@@ -5,8 +5,8 @@
 
 Where Linux namespaces may be made (root, or unprivileged user namespaces) the bash runs in its own pid, network, ipc and mount
 namespace, chrooted to read-only system folders plus the task's folder, without capabilities: no network, no path out, and every
-process ends with it. Elsewhere (`isolated` is False) the command text is checked for paths out of the folder and resource limits hold,
-but the network is not cut; docs/environments.md says so. A small supervisor outlives a killed parent and removes the folder.
+process ends with it. Elsewhere (`isolated` is False) the command text is checked for paths out of the folder and resource limits
+hold, but the network is not cut; docs/environments.md says so. A small supervisor outlives a killed parent and removes the folder.
 """
 
 import contextlib
@@ -61,19 +61,22 @@ _ENVIRONMENT = {
     "GIT_CONFIG_VALUE_4": "false",
 }
 _LIMITS = "ulimit -c 0 -f 65536 -n 256 -t 60 -v 4000000"
-# Runs inside the new namespaces; $1 = folder that holds `root` (mount point) and `box`; the other arguments are read-only folders.
+# Runs inside the new namespaces; $1 = folder that holds `root` (mount point) and `box`; the others are read-only folders.
 _CONFINE = r"""
 set -e
 base=$1; shift; root=$base/root
 mount --make-rprivate /
 mount -t tmpfs -o size=64m,mode=755 none "$root"
-for folder in "$@"; do mkdir -p "$root$folder"; mount --bind "$folder" "$root$folder"; mount -o remount,ro,bind "$root$folder"; done
+for folder in "$@"; do
+  mkdir -p "$root$folder"; mount --bind "$folder" "$root$folder"; mount -o remount,ro,bind "$root$folder"
+done
 mkdir -p "$root/dev" "$root/tmp" "$root/box"
 for device in null zero urandom; do : > "$root/dev/$device"; mount --bind /dev/$device "$root/dev/$device"; done
 : > "$root/last_pid"; mount --bind /proc/sys/kernel/ns_last_pid "$root/last_pid"; mount -o remount,ro,bind "$root/last_pid"
 mount --bind "$base/box" "$root/box"
 mount -o remount,ro "$root"
-exec chroot "$root" setpriv --no-new-privs --bounding-set=-all --inh-caps=-all bash --noprofile --norc -c 'cd /box; HOME=/box; exec bash --noprofile --norc -s'
+exec chroot "$root" setpriv --no-new-privs --bounding-set=-all --inh-caps=-all bash --noprofile --norc -c \
+  'cd /box; HOME=/box; exec bash --noprofile --norc -s'
 """
 
 

@@ -116,7 +116,8 @@ def main() -> int:
     total = Counter(rollout.agent.name for rollout in rollouts)
     rates = ", ".join(f"{name} {passed[name]}/{total[name]}" for name in config.strengths)
     print(
-        f"simulated {len(rollouts)} rollouts in {seconds:.0f} s with {num_processes} real processes; passed without memory: {rates} "
+        f"simulated {len(rollouts)} rollouts in {seconds:.0f} s with {num_processes} real processes; "
+        f"passed without memory: {rates} "
         f"-> {config.out}"
     )
     return 0

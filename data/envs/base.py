@@ -1,8 +1,8 @@
 """What a task family is: one Protocol for its environment, and the plain data of a task.
 
 A task is a script of acts that an able agent would carry out, each with at most one *slot*: a value that some fact fixes (the
-summary is separated by semicolons) or that is free. The acting agent fills the slots from what it remembers; commands really execute;
-the check reads the files that came out. docs/environments.md shows how to add a family.
+summary is separated by semicolons) or that is free. The acting agent fills the slots from what it remembers; commands really
+execute; the check reads the files that came out. docs/environments.md shows how to add a family.
 """
 
 import hashlib

@@ -1,6 +1,7 @@
 """What a final check can look at: the files that came out, a SQLite database among them, a git repository, or a command's output.
 
-SQLite files are read by SQLite itself from memory, git objects from git's own files: a check costs no process unless it asks for one.
+SQLite files are read by SQLite itself from memory, git objects from git's own files: a check costs no process unless it asks for
+one.
 """
 
 import re

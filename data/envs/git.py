@@ -19,7 +19,9 @@ QUEUE = kind("queue", "ship shipped with module", MODULES[8:])
 START = ".git/refs/tags/v0"
 MAIN = (".git/HEAD", ".git/refs/heads/main", "src/", "hooks/")
 HOOK = """#!/bin/bash
-case "$(cat "$1")" in sync*) grep -q "via {good}" "$1" || {{ echo "hook: sync via {bad} failed; sync via {good}" >&2; exit 1; }};; esac
+case "$(cat "$1")" in
+sync*) grep -q "via {good}" "$1" || {{ echo "hook: sync via {bad} failed; sync via {good}" >&2; exit 1; }} ;;
+esac
 """
 SHIP = """#!/bin/bash
 git rev-parse -q --verify "refs/tags/shipped-$1" > /dev/null && {{ echo "ship: module $1 is out already" >&2; exit 4; }}

@@ -2,9 +2,9 @@
 
     (files the command reads, command) -> (its result, what it changed)
 
-A family may state what an act reads (`Act.reads`); without that a command is taken to read everything. Branches from one snapshot
-mostly repeat each other, so they share one real execution where they agree in what the command reads. `audit_share` of the answers
-from memory are executed again on the exact files and compared; a difference is a defect of a family and stops the run.
+A family may state what an act reads (`Act.reads`); without that a command is taken to read everything. Branches from one
+snapshot mostly repeat each other, so they share one real execution where they agree in what the command reads. `audit_share` of
+the answers from memory are executed again on the exact files and compared; a difference is a defect of a family and stops the run.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class Memory:
 
 
 class RealPlace:
-    """The one real environment of a worker. Tasks take turns in it; a task's memory lives as long as somebody works on the task."""
+    """The one real environment of a worker. Tasks take turns in it; a task's memory lives while somebody works on the task."""
 
     def __init__(self, environment: BashEnvironment, *, audit_share: float = AUDIT_SHARE) -> None:
         self.environment = environment
@@ -140,6 +140,7 @@ class MemoEnvironment:
             self.memory.num_audited += 1
             again, really = self._place.execute(self.memory, self.at, tool, args)
             assert (again, really.digest) == (result, after.digest), (
-                f"{self.memory.task.task_id}: {call} reads more than {reads}: {result} {again} {sorted(after.change_to(really))[:6]}"
+                f"{self.memory.task.task_id}: {call} reads more than {reads}: {result} or {again}, "
+                f"{sorted(after.change_to(really))[:6]}"
             )
         return result, after

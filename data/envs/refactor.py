@@ -1,4 +1,4 @@
-"""Family `refactor` (held out): renaming and moving code under a naming rule with sed; the check reads and compiles the sources."""
+"""Family `refactor` (held out): renaming and moving code under a naming rule; the check reads and compiles the sources."""
 
 import ast
 
@@ -53,7 +53,8 @@ def offer(seed: int, bound: frozenset[Mechanism], size: int) -> Offer:
 
 
 def _source(name: str) -> str:
-    return f"class {name.title()}Old:\n    def old_{name}(self):\n        try:\n            return 1\n        except ValueError:\n            return 0\n"
+    body = "        try:\n            return 1\n        except ValueError:\n            return 0\n"
+    return f"class {name.title()}Old:\n    def old_{name}(self):\n{body}"
 
 
 def _rewritten(subject: str, of: Kind, script: str, wanted: str) -> Deliverable:

@@ -1,7 +1,7 @@
 """From what a family offers to one seeded task: which deliverables a rule binds, what is found on the way, in which order.
 
-Bound and free deliverables use the same kinds, subjects and pools, so neither the words nor the form of an act tell whether a rule
-stands behind it.
+Bound and free deliverables use the same kinds, subjects and pools, so neither the words nor the form of an act tell whether a
+rule stands behind it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -137,7 +137,7 @@ class _Composer:
             self.probes.append(use.probe(found.kind.code(stages[stage].value)))
 
     def add_rule(self, item: Deliverable, *, role: str) -> None:
-        """Bind a deliverable: `task` (rule in the first message), `change` (superseded by the user), `addition` (only the user says it)."""
+        """Bind a deliverable: `task` (rule in the first message), `change` (the user supersedes it), `addition` (the user adds it)."""
         taken = [fact.stages[-1].value for fact in self.facts.values() if fact.kind == item.kind]
         first = self.other_value(item.kind, taken, item.subject)
         stages = [Stage(first, self.rule(item.kind, item.subject, first))]

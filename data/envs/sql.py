@@ -74,7 +74,8 @@ def _rows(doubled: str | None) -> str:
         [
             "create table rows(supplier text, item text);",
             *lines,
-            "create view doubled as select 'doubled row found in ' || supplier from rows group by supplier, item having count(*) > 1;",
+            "create view doubled as select 'doubled row found in ' || supplier from rows",
+            "group by supplier, item having count(*) > 1;",
         ]
     )
 
@@ -172,7 +173,8 @@ def _discoveries(doubled: str, column: str, good: str, bad: str, order: list[str
             "doubled row",
             SUPPLIER,
             "rows",
-            "delete from rows where rowid in (select max(rowid) from rows where supplier='<V>' group by item having count(*) > 1)",
+            "delete from rows where rowid in "
+            "(select max(rowid) from rows where supplier='<V>' group by item having count(*) > 1)",
             "select count(*) from doubled",
             "0",
         ),

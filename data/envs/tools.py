@@ -41,7 +41,7 @@ def queue_stages(subject: str, order: Sequence[str]) -> tuple[tuple[str, str], .
 def written(
     subject: str, of: Kind, command: str, path: str, expected: Callable[[str], str], reads: tuple[str, ...]
 ) -> Deliverable:
-    """An act that writes a file whose text must be what `expected` gives for the right value's code; `<V>` in `path` is the code too."""
+    """An act that writes a file whose text must be what `expected` gives for the right code; `<V>` in `path` is that code."""
     return Deliverable(
         subject, of, command, lambda code: Probe(subject, lambda end: end.text(path.replace("<V>", code)), expected(code)), reads
     )

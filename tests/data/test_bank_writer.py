@@ -40,7 +40,7 @@ def test_rules_are_saved_once_and_updated_in_place() -> None:
 
 
 def test_a_fresh_writer_does_not_bring_an_old_value_back() -> None:
-    seed, fact = two_stage_fact()
+    seed, _fact = two_stage_fact()
     task = make_task("files", seed, 16)
     bank = Bank(clock=lambda: 0.0)
     bank.apply(task_writer(PERFECT, "k", "files", seed, 16).operations(snapshot(task.text, next(iter(task.turns.values())))))

@@ -1,4 +1,4 @@
-"""Every family: its script really runs, shows its facts and passes its check; the check fails on wrong values; executions repeat."""
+"""Every family: its script runs, shows its facts and passes its check; wrong values fail it; executions repeat."""
 
 from collections.abc import Iterator
 

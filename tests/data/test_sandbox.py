@@ -94,7 +94,8 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_behind_after_a_kill(tmp_path: Path) -> None:
-    code = f"from data.sandbox import Sandbox; b = Sandbox(scratch={str(tmp_path)!r}); b.run('echo x > y'); print('up', flush=True); input()"
+    code = f"from data.sandbox import Sandbox; b = Sandbox(scratch={str(tmp_path)!r}); b.run('echo x > y'); "
+    code += "print('up', flush=True); input()"
     root = Path(__file__).parents[2]
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root)
     assert child.stdout is not None and child.stdout.readline() == b"up\n"
