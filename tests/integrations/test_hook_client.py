@@ -20,6 +20,7 @@ from pmem.integrations.hook.dialects import CLAUDE
 from pmem.integrations.hook.install import CLIENT, HookConfig, hook_command, write_client
 from pmem.live import ask_at
 from pmem.settings import Settings
+from tests.pmem.fake_server import FakeServer, Hang, Say
 from tests.pmem.hosts import wait_for as wait
 
 PYTHON = os.path.realpath(sys.executable)
@@ -304,6 +305,38 @@ def test_the_daemon_does_not_get_the_agents_secrets(place: Place) -> None:
     if not environment.exists():
         pytest.skip("no /proc here")
     assert b"sk-ant" not in environment.read_bytes() and b"PMEM_TIMEOUT_MS=1234" in environment.read_bytes()
+
+
+def batch(number: int) -> dict[str, object]:
+    call = {"tool_name": "Bash", "tool_input": {"command": f"echo {number}"}, "tool_use_id": f"t{number}", "tool_response": "x"}
+    return {"hook_event_name": "PostToolBatch", "session_id": "s1", "tool_calls": [call]}
+
+
+def test_a_model_reminds_through_the_hook_and_a_hung_one_costs_nothing(place: Place) -> None:
+    """All of it: the agent's process, the daemon's, a model's server; and the server hangs from then on."""
+    saves = '<operations>[{"op":"save_knowledge","content":"The report is JSON."}]</operations>\n<no_intervention/>'
+    speaks = "<operations>[]</operations>\n<context_for_action>Mind: the report is JSON [tm-k-1]</context_for_action>"
+    with FakeServer(Say(saves), Say(speaks), Hang(60)) as server:
+        route = f"route: {{url: '{server.url}', model: memory, mode: completion}}\ncadence_tool_calls: 1\n"
+        place.settings_file.write_text(place.settings_file.read_text() + route)
+        place.install(live=True)
+        place.fire({"hook_event_name": "UserPromptSubmit", "session_id": "s1", "prompt": "Build the report."})
+        said = []
+        for number in range(1, 6):
+            code, out, took = place.fire(batch(number))
+            assert code == 0
+            said.append(json.loads(out)["hookSpecificOutput"]["additionalContext"] if out else None)
+            wait_for(lambda number=number: len(server.requests) >= min(number, 3))  # type: ignore[misc]
+            if number < 3:
+                wait_for(lambda: not _session(place)["in_flight"])
+        assert said == [None, None, "Memory: Mind: the report is JSON [tm-k-1]", None, None]
+        assert _session(place)["in_flight"] and took < 3.0 and len(server.requests) == 3
+
+
+def _session(place: Place) -> dict[str, object]:
+    found = ask_at(place.socket_file, {"op": "inspect"})
+    assert found is not None
+    return found["sessions"][0]
 
 
 def test_the_project_is_the_nearest_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,6 +162,20 @@ def test_an_interrupted_turn_drops_what_it_earned(make_host: MakeHost) -> None:
     assert [row["reason"] for row in opened.sessions["s1"].inspect()["history"]][-1] == "turn_aborted"
 
 
+def test_the_last_message_is_heard_once_with_a_transcript_and_without(make_host: MakeHost, tmp_path: Path) -> None:
+    opened = Speaking()
+    host = make_host(Daemon(opened))
+    path = tmp_path / "t.jsonl"
+    message = {"role": "assistant", "content": [{"type": "text", "text": "All done."}]}
+    path.write_text(json.dumps({"type": "assistant", "message": message}) + "\n")
+    stop = {"hook_event_name": "Stop", "stop_hook_active": False, "last_assistant_message": "All done."}
+    for name, transcript in (("s1", str(path)), ("s2", None)):
+        host.fire({**PROMPT, "session_id": name})
+        host.fire({**stop, "session_id": name, "transcript_path": transcript})
+        host.fire({**batch(f"{name}-1", session_id=name), "transcript_path": transcript})
+        assert opened.sessions[name].window()[0].thought == "All done."
+
+
 def test_notices_of_the_client_are_no_requirements(make_host: MakeHost) -> None:
     opened = Speaking()
     host = make_host(Daemon(opened))

@@ -85,8 +85,7 @@ class Conversation:
 
     def _results(self, event: HookEvent) -> Said:
         self.num_tool_events += 1
-        for text in self._transcript.new_texts(event.transcript):
-            self.session.on_agent_text(self._foreign(text))
+        self._listen(event)
         told = [self._held.pop(outcome.call_id or "", outcome) for outcome in event.outcomes]
         notes = self._flush()
         self._sees_batches = self._sees_batches or event.kind == "batch"
@@ -123,10 +122,16 @@ class Conversation:
         self.session.on_compaction()
 
     def _stop(self, event: HookEvent) -> None:
-        self.session.on_agent_text(self._foreign(event.text))
+        self._listen(event)
         self.session.on_turn_end(aborted=event.kind == "stop_failure")
         self.session.evaluate()
         self._turn_open = False
+
+    def _listen(self, event: HookEvent) -> None:
+        """What the agent said since the last event: by its transcript, else by what the event tells (its last message)."""
+        said = self._transcript.new_texts(event.transcript)
+        for text in said or ([event.text] if event.kind in ("stop", "stop_failure") else []):
+            self.session.on_agent_text(self._foreign(text))
 
     def _flush(self) -> list[str]:
         """Failures whose batch never came."""
