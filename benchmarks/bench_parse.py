@@ -84,11 +84,12 @@ def plot(curves: dict[str, list[float]], picture: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 5))
-    for name, times in curves.items():
-        axes.loglog([length / 1024 for length in LENGTHS], [1e3 * value for value in times], marker="o", markersize=3, label=name)
+    for number, (name, times) in enumerate(curves.items()):
+        style = "-" if number < 10 else ":"
+        axes.loglog([length / 1024 for length in LENGTHS], [1e3 * value for value in times], style, marker="o", ms=3, label=name)
     axes.loglog([LENGTHS[0] / 1024, 1024], [0.5, 0.5 * 1024 * 1024 / LENGTHS[0]], "k--", linewidth=1, label="linear")
     axes.set(xlabel="length (KiB)", ylabel="processor time (ms)", title="parse_envelope on hostile texts")
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axes.grid(alpha=0.3)
     picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, dpi=120, bbox_inches="tight", metadata={"Software": None})

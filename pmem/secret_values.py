@@ -145,6 +145,8 @@ def _named(text: str, at: int) -> Span | None:
 
 def _assigned_value(text: str, assigned: re.Match[str], kind: str, *, short: bool) -> Span | None:
     start, quote = assigned.end(), assigned["quote"]
+    if kind == "sig" and (quote or assigned["sep"].lower() not in ("=", "%3d")):
+        return None  # only in a signed URL: elsewhere a signature is public
     match = _QUOTED[quote].match(text, start) if quote else _BARE.match(text, start)
     if match is None:
         return None

@@ -201,6 +201,7 @@ LOOK_ALIKES = [
     "curl -u $USER:$PASS https://x",
     "-----BEGIN CERTIFICATE-----\nMIIDdzCCAl+gAwIBAgIEAgAAuTANBgkqhkiG9w0BAQUFADBa\n-----END CERTIFICATE-----",
     "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE\n-----END PUBLIC KEY-----",
+    '{"thinking": "…", "signature": "EtYFCkgIDBABGAIqQNrxIXb6AHDk6wAdelg7biqSIq+doJozmKOk"}',
     "if token == other_token:",
     "signature = inspect.signature(function)",
     "e2e/tests/very-long-directory-name/another_long_directory_name/file.test.ts:12:34",
