@@ -43,12 +43,14 @@ class GrpoConfig:
     """Rank of a new LoRA adapter on the SFT policy; 0 trains all weights."""
     lora_alpha: float = 32
     """Scale of the adapter: its product is multiplied by alpha / rank."""
+    lora_layers: int | None = None
+    """The adapter sits in this many top layers only; what lies below needs no backward pass. Empty for all layers."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Dtype of the weights; the optimizer keeps float32 copies of what is trained."""
     learning_rate: float = 2e-4
     """Peak learning rate."""
     final_lr_share: float = 0.2
-    """Share of the peak at the end of the linear decay."""
+    """Share of the peak learning rate at the end of the plan; the last 30 % of the steps go down to it."""
     warmup_steps: int = 3
     """Steps of linear warm-up."""
     max_grad_norm: float = 1.0

@@ -85,11 +85,18 @@ def make_trainer(
         credit=config.credit,
         decision_gradient=config.decision_gradient,
         share_prefix=config.share_prefix,
-        peft_config=lora_config(rank=config.lora_rank, alpha=config.lora_alpha, dropout=0.0) if config.lora_rank else None,
+        peft_config=adapter(config, model) if config.lora_rank else None,
         run=run,
         warmup_steps=config.warmup_steps,
         final_lr_share=config.final_lr_share,
     )
+
+
+def adapter(config: "GrpoConfig", model: Any) -> Any:
+    """The new adapter, on all layers or the top ones."""
+    num_layers = model.config.get_text_config().num_hidden_layers
+    layers = None if config.lora_layers is None else list(range(max(0, num_layers - config.lora_layers), num_layers))
+    return lora_config(rank=config.lora_rank, alpha=config.lora_alpha, dropout=0.0, layers=layers)
 
 
 def trl_arguments(config: "GrpoConfig", run: RunState) -> TrlGrpoConfig:

@@ -48,12 +48,19 @@ def load_model(folder: Path, tokenizer: Any, *, dtype: str, shares_prefix: bool)
     return model.to(device_name())
 
 
-def lora_config(*, rank: int, alpha: float, dropout: float) -> Any:
-    """A LoRA adapter on all linear layers but the head."""
+def lora_config(*, rank: int, alpha: float, dropout: float, layers: list[int] | None = None) -> Any:
+    """A LoRA adapter on all linear layers but the head, or on those of some decoder `layers` only."""
     from peft import LoraConfig
 
     scale: Any = alpha
-    return LoraConfig(r=rank, lora_alpha=scale, lora_dropout=dropout, target_modules="all-linear", task_type="CAUSAL_LM")
+    return LoraConfig(
+        r=rank,
+        lora_alpha=scale,
+        lora_dropout=dropout,
+        target_modules="all-linear",
+        layers_to_transform=layers,
+        task_type="CAUSAL_LM",
+    )
 
 
 def with_lora(model: Any, *, rank: int, alpha: float, dropout: float, seed: int) -> Any:

@@ -13,6 +13,8 @@ from typing import Any
 from pmem.atomic import write_text
 
 RUN_STATE_NAME = "pmem_run.json"
+DECAY_SHARE = 0.3
+"""Last part of the plan over which the learning rate falls: the skill sets in late and abruptly, and needs the peak until then."""
 MEASURE_STEPS = 6
 """Steps before the first projection; the very first ones warm caches and are slow."""
 
@@ -50,10 +52,11 @@ class RunState:
         return self.seconds() / max(step, 1) * max(self.num_steps - step, 0)
 
     def lr_factor(self, step: int, *, warmup_steps: int, final_share: float) -> float:
-        """Linear warm-up, then linear decay to `final_share` at the end of the plan as it stands now."""
+        """Linear warm-up, the peak, then linear decay to `final_share` over the last part of the plan as it stands now."""
         if step < warmup_steps:
             return (step + 1) / (warmup_steps + 1)
-        done = min(1.0, (step - warmup_steps) / max(1, self.num_steps - warmup_steps))
+        decay_steps = max(1.0, DECAY_SHARE * self.num_steps)
+        done = min(1.0, max(0.0, 1.0 - (self.num_steps - step) / decay_steps))
         return 1.0 - (1.0 - final_share) * done
 
     def save(self, folder: Path) -> None:

@@ -5,7 +5,12 @@ from typing import Any
 
 import torch
 
-from serve.decoding import Decoder, Row
+from pmem.envelope import render_envelope
+from serve.decoding import Decoder
+from serve.row import Row
+
+LIKELY_ANSWERS = (render_envelope((), None),)
+"""Proposed to the decoder, which takes of it what each row really draws: most lists are empty, so most answers begin like it."""
 
 
 @torch.no_grad()
@@ -25,11 +30,17 @@ def sample_siblings(
     """
     was_training = causal.training
     causal.eval()
-    decoder = Decoder(causal, tokenizer, stop_ids=frozenset({tokenizer.eos_token_id}), plain=True, max_bytes=0)
+    decoder = Decoder(causal, plain=True, max_bytes=0)
+    skeletons = tuple(
+        (*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id) for text in LIKELY_ANSWERS
+    )
     rows = [
         Row(
             ids=tuple(prompt),
             max_tokens=max_tokens,
+            stop_ids=frozenset({tokenizer.eos_token_id}),
+            text_of=tokenizer.decode,
+            skeletons=skeletons,
             temperature=temperature,
             generator=torch.Generator().manual_seed(seed * 1_000_003 + index * num_siblings + sibling),
         )

@@ -37,7 +37,7 @@ class SftConfig:
     """Order of rows, adapter initialisation, dropout."""
     lora_rank: int = 32
     """Rank of the LoRA adapter on all linear layers; 0 trains all weights."""
-    lora_alpha: float = 64
+    lora_alpha: float = 32
     """Scale of the adapter: its product is multiplied by alpha / rank."""
     lora_dropout: float = 0.0
     """Dropout on the adapter's input."""
@@ -45,10 +45,10 @@ class SftConfig:
     """With lora_rank 0: also train the embedding and the head."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Dtype of the weights; the optimizer keeps float32 copies of what is trained."""
-    learning_rate: float = 1e-3
-    """Peak learning rate (about 1e-3 for LoRA, 1e-4 for all weights)."""
+    learning_rate: float = 5e-4
+    """Peak learning rate (about 5e-4 for LoRA, 2e-4 for all weights)."""
     final_lr_share: float = 0.1
-    """Share of the peak at the end of the linear decay."""
+    """Share of the peak learning rate at the end of the plan; the last 30 % of the steps go down to it."""
     warmup_steps: int = 10
     """Steps of linear warm-up."""
     weight_decay: float = 0.0
