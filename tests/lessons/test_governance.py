@@ -156,7 +156,7 @@ class Governance(RuleBasedStateMachine):
     def only_what_a_person_approved_is_delivered(self) -> None:
         start = session_start(self.store, repository=REPOSITORY, session="s9", max_lessons=50, max_tokens=10_000)
         for record in self.store.by_ids(start.delivered).values():
-            assert record.kind in GOVERNED and said(record) in self.blessed and record.body != "smuggled"
+            assert record.kind in GOVERNED and said(record) in self.blessed
         for session in ("s1", "s9"):
             request = Request(strings=("release",), depth=Depth())
             found = candidates(self.store, request, repository=REPOSITORY, session=session)
