@@ -1,6 +1,6 @@
 """One YAML file and `key=value` overrides -> one dataclass a stage. Unknown keys and wrong types are errors that name the key.
 
-    config = load_config(SimulateConfig, Path("configs/simulate.yaml"), ["seed=3", "families=[git,sql]"])
+config = load_config(SimulateConfig, Path("configs/simulate.yaml"), ["seed=3", "families=[git,sql]"])
 """
 
 import argparse
@@ -50,8 +50,9 @@ def validate(kind: type[Config], values: dict[str, Any], *, where: str) -> Confi
 def stage_parser(doc: str | None, default: Path) -> argparse.ArgumentParser:
     """The command line every stage has: a YAML file and overrides."""
     lines = (doc or "").strip().splitlines()
-    parser = argparse.ArgumentParser(description=lines[0] if lines else "", epilog="\n".join(lines[1:]),
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=lines[0] if lines else "", epilog="\n".join(lines[1:]), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("config", type=Path, nargs="?", default=default, help=f"YAML file of this stage (default {default})")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides of single keys")
     return parser
