@@ -235,7 +235,9 @@ def test_model_arms_through_the_harness(tmp_path: Path) -> None:
     arms = json.loads((tmp_path / "ab.json").read_text())["arms"]
     assert (arms["sft"]["num_trials"], arms["always"]["num_trials"], arms["always"]["paired"]["never"]["pairs"]) == (2, 1, 1)
     assert arms["sft"]["num_rows"] > 0
-    assert {"malformed/truncated"} <= set(arms["sft"]["outcomes"]) <= {"malformed/truncated", "injected/intervened"}  # the rules tier's
+    assert (
+        {"malformed/truncated"} <= set(arms["sft"]["outcomes"]) <= {"malformed/truncated", "injected/intervened"}
+    )  # the rules tier's
     write_threshold(tmp_path / "threshold.json", threshold.model_copy(update={"model_hash": "0" * 64}))
     with pytest.raises(UserError, match="was made for model"):
         ab.main(command)
