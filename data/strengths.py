@@ -53,8 +53,8 @@ STRENGTHS: dict[str, AgentParams] = {
     for params in (
         AgentParams(
             name="weak",
-            loose=2.0,
-            ceiling=0.95,
+            loose=1.6,
+            ceiling=0.9,
             obey=0.88,
             retry=0.4,
             rediagnose=0.3,
