@@ -41,7 +41,11 @@ class RunState:
 
     def fit_plan(self, step: int, session_steps: int) -> None:
         """Shorten the plan to what the rest of `max_minutes` allows at the speed measured in this session."""
-        if self.max_minutes is None or session_steps < MEASURE_STEPS:
+        if self.max_minutes is None or session_steps < 1:
+            return
+        if (
+            session_steps < MEASURE_STEPS and self.seconds() < 15 * self.max_minutes
+        ):  # a quarter of the time: slow steps are known sooner
             return
         per_step = (time.monotonic() - self._resumed_at) / session_steps
         affordable = step + math.floor((self.max_minutes * 60 - self.seconds()) / per_step)

@@ -129,6 +129,13 @@ def test_a_time_limit_shortens_the_plan() -> None:
     assert state.lr_factor(state.num_steps, warmup_steps=2, final_share=0.1) == pytest.approx(0.1)
 
 
+def test_slow_steps_shorten_the_plan_before_there_are_many() -> None:
+    state = RunState(num_steps=14, max_minutes=4.5)
+    state._resumed_at -= 230.0
+    state.fit_plan(2, 2)
+    assert state.num_steps == 2
+
+
 def rows_of(place: Path, name: str, rows: list[dict]) -> Path:
     write_sft(place / name, rows)
     return place / name
