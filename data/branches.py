@@ -76,7 +76,7 @@ def speaks_of(content: str, fact: Fact) -> bool:
 def reminder_text(entry: Entry) -> str:
     """One short sentence and its citation. Of an entry about a failure only what the failure said."""
     sentence = entry.content.rpartition("): ")[2] if entry.kind == "procedural" else entry.content
-    sentence = sentence.strip().rstrip(".")[:MAX_TEXT_CHARS]
+    sentence = sentence.strip().rstrip(".;")[:MAX_TEXT_CHARS]
     return f"{sentence[:1].upper()}{sentence[1:]}. [{entry.id}]"
 
 
