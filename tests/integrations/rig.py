@@ -77,6 +77,7 @@ class Rig:
     def __init__(self, *answers: Answer, hang: threading.Event | None = None, cadence: int = 1) -> None:
         self.answers = answers
         self.hang = hang
+        self.gate = threading.Event()
         self.settings = Settings(cadence_tool_calls=cadence, telemetry=False)
         self.kind: type[MemorySession] = MemorySession
         self.clock: Callable[[], float] = time.time
@@ -85,7 +86,7 @@ class Rig:
         self.delivered: list[Delivered] = []
 
     def open_session(self) -> MemorySession:
-        policy = PlayedPolicy(*self.answers, gate=self.hang)
+        policy = PlayedPolicy(*self.answers, gate=self.hang or self.gate)
         session = self.kind(
             self.settings,
             policy=policy if self.answers or self.hang else None,
@@ -104,9 +105,11 @@ class Rig:
         return session
 
     def settle(self) -> None:
-        """Memory steps take less time than the model's: wait for them."""
+        """Memory steps end here and nowhere else, so that a test knows when: while the agent's model thinks."""
         if self.hang is None:
+            self.gate.set()
             wait_for(lambda: not any(session.inspect().get("in_flight") for session in self.sessions))
+            self.gate.clear()
 
     def play(self, *turns: Turn, thread: str = "one") -> Played:
         """Play turns on a conversation; a thread that was played before goes on."""

@@ -19,6 +19,7 @@ from pmem.integrations.hook.conversation import bare_text
 from pmem.integrations.hook.daemon import Daemon
 from pmem.integrations.hook.dialects import CLAUDE, CODEX, Dialect
 from pmem.integrations.hook.install import HookConfig, write_client
+from pmem.live import ask_at
 from pmem.session import MemorySession
 from pmem.settings import Settings
 from tests.integrations.rig import BLOCK, Act, Played, Rig, Turn, run, turn
@@ -40,8 +41,11 @@ class HookHost:
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(str(self.socket_file))
         self.listener.listen(64)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=daemon.serve, args=(self.listener,), kwargs={"idle_s": 600, "stop": self._stop})
+        self._running = threading.Event()
+        self._running.set()
+        self._thread = threading.Thread(
+            target=daemon.serve, args=(self.listener,), kwargs={"idle_s": 600, "reachable": self._running.is_set}
+        )
         self._thread.start()
 
     @property
@@ -59,7 +63,8 @@ class HookHost:
         return read_answer(done.stdout or b"")
 
     def close(self) -> None:
-        self._stop.set()
+        self._running.clear()
+        ask_at(self.socket_file, {"op": "status"})  # wakes it
         self._thread.join(10)
         self.daemon.close()
         self.listener.close()

@@ -6,7 +6,6 @@ Needs the command line: `claude` of the package claude-agent-sdk, or the path in
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -18,9 +17,10 @@ from typing import Any
 import pytest
 
 from pmem.integrations.hook.dialects import CLAUDE
-from pmem.live import ask, ask_at, live_sockets
+from pmem.live import ask
 from pmem.settings import Settings
 from tests.integrations.anthropic_server import ScriptedAnthropic, text, tool_use
+from tests.integrations.daemons import stop_daemons
 
 pytestmark = pytest.mark.slow
 FAILS = "sh -c 'echo kaboom >&2; exit 3'"
@@ -37,10 +37,7 @@ def home() -> Iterator[Path]:
     root = Path(tempfile.mkdtemp(prefix="pmem"))
     (root / "project").mkdir()
     yield root
-    for place in live_sockets(Settings(state_dir=root / "state")):
-        status = ask_at(place, {"op": "status"})
-        if status is not None:
-            os.kill(status["pid"], signal.SIGTERM)
+    stop_daemons(root / "state")
     shutil.rmtree(root, ignore_errors=True)
 
 

@@ -1,10 +1,8 @@
 """What the pages on adapters show is run as it stands."""
 
-import os
 import re
 import shlex
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -14,8 +12,8 @@ from typing import Any
 import pytest
 
 from pmem.cli import main
-from pmem.live import ask_at, live_sockets
-from pmem.settings import Settings, parse_settings
+from pmem.settings import parse_settings
+from tests.integrations.daemons import stop_daemons
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ["langchain.md", "mini-swe-agent.md", "claude-code.md", "codex.md"]
@@ -35,10 +33,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("MSWEA_SILENT_STARTUP", "1")
     monkeypatch.chdir(root)
     yield root
-    for place in live_sockets(Settings(state_dir=root / "state")):
-        status = ask_at(place, {"op": "status"})
-        if status is not None:
-            os.kill(status["pid"], signal.SIGTERM)
+    stop_daemons(root / "state")
     shutil.rmtree(root, ignore_errors=True)
 
 

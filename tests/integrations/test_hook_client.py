@@ -20,6 +20,7 @@ from pmem.integrations.hook.dialects import CLAUDE
 from pmem.integrations.hook.install import CLIENT, HookConfig, hook_command, write_client
 from pmem.live import ask_at
 from pmem.settings import Settings
+from tests.integrations.daemons import stop_daemons
 from tests.pmem.fake_server import FakeServer, Hang, Say
 from tests.pmem.hosts import wait_for as wait
 
@@ -42,6 +43,7 @@ class Place:
         self.settings = Settings(state_dir=self.root / "state", data_dir=self.root / "data")
         self.settings_file = self.root / "settings.yaml"
         self.settings_file.write_text(f"state_dir: {self.root / 'state'}\ndata_dir: {self.root / 'data'}\n")
+        self.own_listener: socket.socket | None = None
         self.install()
 
     def install(self, **options: object) -> None:
@@ -71,10 +73,14 @@ class Place:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(self.socket_file))
         listener.listen(8)
+        self.own_listener = listener
 
         def accept() -> None:
             while True:
-                connection, _ = listener.accept()
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
                 threading.Thread(target=serve, args=(connection,), daemon=True).start()
 
         threading.Thread(target=accept, daemon=True).start()
@@ -87,10 +93,10 @@ class Place:
         return status["counts"] if status else {}  # type: ignore[return-value]
 
     def close(self) -> None:
-        status = self.status()
-        if status is not None and "pid" in status:
-            os.kill(int(str(status["pid"])), signal.SIGTERM)
-            wait_for(lambda: self.status() is None)
+        if self.own_listener is None:
+            stop_daemons(self.settings.state_dir)
+        else:
+            self.own_listener.close()
         shutil.rmtree(self.root, ignore_errors=True)
 
 
@@ -140,6 +146,14 @@ def test_the_daemon_leaves_when_idle_and_comes_back(place: Place) -> None:
     place.settings.state_dir.mkdir()
     place.fire()
     wait_for(lambda: place.counts().get("events", 0) == 1)
+
+
+def test_a_daemon_that_nobody_can_reach_leaves(place: Place) -> None:
+    place.fire()
+    wait_for(lambda: place.status() is not None)
+    pid = int(str(place.status()["pid"]))  # type: ignore[index]
+    place.socket_file.unlink()
+    wait_for(lambda: not Path(f"/proc/{pid}").exists())
 
 
 def test_a_daemon_that_cannot_start_is_not_started_at_every_call(place: Place) -> None:

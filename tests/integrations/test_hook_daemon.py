@@ -46,21 +46,24 @@ def failed(call_id: str) -> list[dict[str, Any]]:
 
 
 class Speaking:
-    """Opens sessions that speak one reminder after each tool."""
+    """Opens sessions that speak one reminder after each tool; their steps end when `settle` is called and not before."""
 
     def __init__(self, *answers: Any, **settings: Any) -> None:
+        self.gate = threading.Event()
         self.answers = answers or (says(REMIND), says(f"Again: {REMIND}"))
         self.settings = Settings(**{"cadence_tool_calls": 1, "telemetry": False, **settings})
         self.sessions: dict[str, MemorySession] = {}
 
     def __call__(self, session_id: str, live: bool) -> MemorySession:
-        session = MemorySession(self.settings, policy=PlayedPolicy(*self.answers), session_id=session_id)
+        session = MemorySession(self.settings, policy=PlayedPolicy(*self.answers, gate=self.gate), session_id=session_id)
         session.apply_operations([FACT])
         self.sessions[session_id] = session
         return session
 
     def settle(self) -> None:
+        self.gate.set()
         wait_for(lambda: not any(session.inspect()["in_flight"] for session in self.sessions.values()))
+        self.gate.clear()
 
 
 MakeHost = Callable[..., HookHost]
@@ -134,6 +137,7 @@ def test_a_batch_and_single_results_registered_together_say_it_once(make_host: M
 
 def test_eight_sessions_at_once(make_host: MakeHost) -> None:
     opened = Speaking()
+    opened.gate.set()
     host = make_host(Daemon(opened))
 
     def work(name: str) -> None:

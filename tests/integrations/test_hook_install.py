@@ -1,9 +1,7 @@
 """`pmem hook install` leaves everybody else's settings as they were; `pmem hook doctor` finds what is wrong."""
 
 import json
-import os
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +12,7 @@ import pytest
 from pmem.cli import main
 from pmem.integrations.hook import install
 from pmem.integrations.hook.dialects import CLAUDE, CODEX
-from pmem.live import ask_at, live_sockets
-from pmem.settings import Settings
+from tests.integrations.daemons import stop_daemons
 
 OTHERS = {
     "model": "opus",
@@ -39,10 +36,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(root))
     monkeypatch.chdir(root)
     yield root
-    for place in live_sockets(Settings(state_dir=root / "state")):
-        status = ask_at(place, {"op": "status"})
-        if status is not None:
-            os.kill(status["pid"], signal.SIGTERM)
+    stop_daemons(root / "state")
     shutil.rmtree(root, ignore_errors=True)
 
 

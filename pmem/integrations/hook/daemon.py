@@ -40,6 +40,8 @@ READ_WITHIN_S = 5.0
 MAX_EVENT_BYTES = 32 << 20
 MAX_HEAD_BYTES = 65_536
 MAX_CONVERSATIONS = 64
+LOOK_S = 5.0
+"""How often an idle daemon looks whether its time is over."""
 
 OpenFor = Callable[[str, bool], MemorySession]
 """(session id, live) -> session."""
@@ -59,11 +61,11 @@ class Daemon:
         self._attending: set[threading.Thread] = set()
         self.conversations: Conversations[Conversation] = Conversations(limit=MAX_CONVERSATIONS)
 
-    def serve(self, listener: socket.socket, *, idle_s: float, stop: threading.Event | None = None) -> None:
-        """Take connections until nothing came for `idle_s`, or `stop` is set. Each has its own thread."""
+    def serve(self, listener: socket.socket, *, idle_s: float, reachable: Callable[[], bool] = lambda: True) -> None:
+        """Take connections, each on its own thread, until nothing came for `idle_s` or nobody can reach the socket any more."""
         listener.setblocking(False)
-        while not (stop and stop.is_set()) and time.monotonic() - self.last_event < idle_s:
-            if select.select([listener], [], [], min(0.5, idle_s))[0]:
+        while time.monotonic() - self.last_event < idle_s and reachable():
+            if select.select([listener], [], [], min(LOOK_S, idle_s))[0]:
                 self.accept(listener)
 
     def accept(self, listener: socket.socket) -> bool:
@@ -209,15 +211,16 @@ def main(arguments: list[str]) -> None:
 
 def run(listener: socket.socket, place: Path, *, idle_s: float, path: Path | None) -> None:
     """Serve until idle or told to stop; then the socket goes first, and what already waits in it is still served."""
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     made = _inode(place)
     try:
         settings = load_settings(path)
         if not settings.enabled:
             return
         daemon = Daemon(open_by_settings(settings, path), shadow=Shadow(settings))
-        daemon.serve(listener, idle_s=idle_s, stop=stop)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        daemon.serve(listener, idle_s=idle_s, reachable=lambda: _inode(place) == made)
+    except KeyboardInterrupt:
+        pass
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return
