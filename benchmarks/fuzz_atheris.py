@@ -8,6 +8,7 @@ time. libFuzzer's own options follow the command; a folder given last keeps the 
 """
 
 import os
+import re
 import sys
 import tempfile
 import time
@@ -19,13 +20,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 with atheris.instrument_imports(include=["pmem", "yaml"]):
     from pmem.envelope import Envelope, citations, parse_envelope, render_envelope, resolve
-    from pmem.envelope_text import clean_content, clean_reminder
+    from pmem.envelope_text import clean_content
     from pmem.errors import UserError
     from pmem.redaction import Redactor, redact
     from pmem.settings import load_settings
     from pmem.snapshot import BankState, Entry
 
 MAX_SECONDS = 1.0
+CLOSER = re.compile(r"</\s*\w|<\s*/\s*[\w:.-]+\s*>")
 BANK = BankState(entries=(Entry(id="tm-k-1", kind="knowledge", content="x", created=0, touched=0),))
 FINISH_REASONS = ("stop", "length", None)
 SHARED = Path(__file__).parents[2] / "shared" / "cases" / "envelope.jsonl"
@@ -41,7 +43,7 @@ def parser(text: str, choice: int) -> None:
     assert len(resolved.operations) + resolved.dropped <= 8
     assert all(op.content is None or op.content == clean_content(op.content) != "" for op in envelope.operations)
     if envelope.reminder is not None:
-        assert clean_reminder(envelope.reminder) == envelope.reminder != "" and envelope.reason is None
+        assert envelope.reminder.strip() and envelope.reason is None and not CLOSER.search(envelope.reminder)
         citations(envelope.reminder)
     again = parse_envelope(render_envelope(envelope.operations, None))
     assert isinstance(again, Envelope) and again.operations == envelope.operations

@@ -68,6 +68,7 @@ _TAG_SHAPE = re.compile(
     r"|(?<![\w\])])<[A-Za-z][\w:]*+(?:\s*+/?+|\s[^<>=]*+=[^<>]*+)>",  # <b>, <br/>, <a href="…">, but not list<int>
     re.IGNORECASE,
 )
+_MAX_PASSES = 4
 _CLOSER = re.compile(r"<(?=/\s*+\w|\s++/\s*+[\w:.-]++\s*+>)")
 _FENCE_LINE = re.compile(r"\s*+(?:`{3,}+|~{3,}+)[\w+.-]*+\s*+")
 
@@ -92,8 +93,10 @@ def clean_reminder(text: str) -> str:
     if "<" in text or "[" in text:
         text = STOP_TOKEN.sub(" ", text)
     if "<" in text:
-        text = _TAG_SHAPE.sub(" ", text)
-        text = _TAG_SHAPE.sub(" ", text)  # what the first pass joined: `</sys</b>tem>`
+        for _ in range(_MAX_PASSES):  # what a pass joins, the next one takes: `</sys</b>tem>`
+            text, num_stripped = _TAG_SHAPE.subn(" ", text)
+            if not num_stripped:
+                break
         text = _CLOSER.sub("(", text)  # and what no number of passes would end: nothing is left that closes
     lines = (" ".join(line.split()) for line in text.split("\n") if not _FENCE_LINE.fullmatch(line))
     text = "\n".join(line for line in lines if line)
