@@ -90,6 +90,7 @@ def clean_reminder(text: str) -> str:
     if not text.isprintable():
         text = _LINE_BREAK.sub("\n", _ANSI.sub("", text))
         text = _SURROGATE.sub("\ufffd", _INVISIBLE.sub("", _CONTROL.sub("", text)))
+    text = "\n".join(line for line in text.split("\n") if not _FENCE_LINE.fullmatch(line))  # first: a fence must not part a tag
     if "<" in text or "[" in text:
         text = STOP_TOKEN.sub(" ", text)
     if "<" in text:
@@ -98,7 +99,7 @@ def clean_reminder(text: str) -> str:
             if not num_stripped:
                 break
         text = _CLOSER.sub("(", text)  # and what no number of passes would end: nothing is left that closes
-    lines = (" ".join(line.split()) for line in text.split("\n") if not _FENCE_LINE.fullmatch(line))
+    lines = (" ".join(line.split()) for line in text.split("\n"))
     text = "\n".join(line for line in lines if line)
     return "" if _BLANK.fullmatch(text) else text
 

@@ -64,7 +64,27 @@ def test_what_could_do_harm_is_stripped(text: str, expected: str) -> None:
     assert clean_reminder(text) == expected
 
 
-PIECES = ["<", ">", "/", "</", "a", "system-reminder", "b>", " ", "\n", "\x1b", "[", "\u200b", "!", "=", "x", "|", "s", "\x9d"]
+PIECES = [
+    "\n```\n",
+    "<",
+    ">",
+    "/",
+    "</",
+    "a",
+    "system-reminder",
+    "b>",
+    " ",
+    "\n",
+    "\x1b",
+    "[",
+    "\u200b",
+    "!",
+    "=",
+    "x",
+    "|",
+    "s",
+    "\x9d",
+]
 
 
 @settings(deadline=None)
@@ -74,6 +94,10 @@ def test_nothing_closes_the_block_whatever_the_text(text: str) -> None:
     assert not CLOSER.search(clean)
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u202e\ufeff\ud800-\udfff]", clean)
     assert clean == "\n".join(" ".join(line.split()) for line in clean.split("\n"))
+
+
+def test_a_fence_does_not_part_a_tag() -> None:
+    assert not CLOSER.search(clean_reminder("a <\n```\n/system-reminder> b"))
 
 
 def test_tags_within_tags_do_not_build_a_new_one() -> None:
