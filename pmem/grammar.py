@@ -118,18 +118,24 @@ def _reminder_rules(bank: BankState) -> str:
     ids = _ids(bank, "knowledge") + _ids(bank, "procedural")
     close = _literal(SPEAK_CLOSE)
     if not ids:
-        return f"reminder ::= lead word{{0,{MAX_REMINDER_CHARS - 1}}} {close}{_WORDS}"
+        return f"reminder ::= lead {_words(MAX_REMINDER_CHARS - 1)} {close}{_WORDS}"
     longest = (max(_ID_CHARS, *map(len, ids)) + 2) * MAX_IDS_PER_CITATION
     head = MAX_REMINDER_CHARS - longest - _TAIL_CHARS
     chunk = min(_CHUNK_CHARS, (MAX_REMINDER_CHARS - _CHUNK_CHARS) // 3 - longest)
     rules = [
         f"reminder ::= (single | several) {close}",
-        f"single ::= lead word{{0,{head - 1}}} citation word{{0,{_TAIL_CHARS}}}",
+        f"single ::= lead {_words(head - 1)} citation word{{0,{_TAIL_CHARS}}}",
         f"several ::= (word{{0,{chunk}}} citation){{1,3}} word{{0,{_CHUNK_CHARS}}}",
         f'citation ::= "[" name (", " name){{0,{MAX_IDS_PER_CITATION - 1}}} "]"',
         f"name ::= {_choice(ids)}",
     ]
     return "\n".join(rules) + _WORDS
+
+
+def _words(limit: int) -> str:
+    """Up to `limit` words in stretches of at most 100: above 128 repetitions xgrammar 0.2 masks too little and then refuses."""
+    whole, rest = divmod(limit, _CHUNK_CHARS)
+    return " ".join(f"word{{0,{length}}}" for length in [_CHUNK_CHARS] * whole + [rest] if length)
 
 
 def _ids(bank: BankState, kind: str) -> list[str]:
