@@ -87,7 +87,7 @@ def measure(kind: str, config: SpeedConfig) -> dict[str, float]:
 
 def sft_trainer(config: SpeedConfig, *, ours: bool) -> tuple[Any, int]:
     """The trainer, and the tokens of the rows it will see."""
-    from data.rows import read_sft
+    from data.rows import WOULD_SAY, read_sft
     from train.batches import Collator
     from train.loading import load_model, load_tokenizer, train_weights
     from train.rows import token_rows
@@ -99,7 +99,11 @@ def sft_trainer(config: SpeedConfig, *, ours: bool) -> tuple[Any, int]:
 
     tokenizer = load_tokenizer(config.model)
     wanted = config.rows_per_batch * (config.steps + 1)
-    rows = token_rows(tokenizer, [row for row in read_sft(config.rows) if row["split"] == "train"][:wanted], max_tokens=4096)
+    rows = token_rows(
+        tokenizer,
+        [row for row in read_sft(config.rows) if row["split"] == "train" and row["decision"] != WOULD_SAY][:wanted],
+        max_tokens=4096,
+    )
     stage = SftConfig(out=Path(tempfile.mkdtemp()), rows_per_batch=config.rows_per_batch, save_every=10_000, lora_rank=0)
     arguments = trl_arguments(stage, RunState(num_steps=config.steps + 1))
     tokens = sum(row.num_tokens for row in rows)

@@ -16,11 +16,12 @@ from typing import Literal
 from data.card import write_card
 from data.labels import LABEL_KINDS, SnapshotLabels, group_labels, read_labels
 from data.progress import track
-from data.rows import REMINDER, SILENCE, write_sft
+from data.rows import REMINDER, SILENCE, WOULD_SAY, write_sft
 from data.snapshots import read_snapshots, to_policy_snapshot
 from data.splits import hash_fraction
 from data.tables import Row
 from data.taught import taught_operations
+from data.would_say import would_say
 from pmem.canonical import content_id
 from pmem.config import parse_stage
 from pmem.envelope import Operation, render_envelope
@@ -60,6 +61,8 @@ class BuildConfig:
     """Upper bound on train rows; those with the surest labels stay."""
     max_prompt_chars: int = 4_500
     """Rows with a longer prompt are left out and counted: training never cuts a row."""
+    would_say: bool = True
+    """Give the silent train rows a second row with what they would have said (data/would_say.py)."""
     probes: bool = True
     """Run the leakage probes of the card (needs scikit-learn)."""
 
@@ -149,18 +152,26 @@ def _cut(speaking: list[Target], silent: list[Target], limit: int | None) -> lis
     return speaking[:num_speaking] + silent[: limit - num_speaking]
 
 
-def sft_row(target: Target, operations: Sequence[Operation]) -> Row:
-    """One row of `sft.parquet`; `operations` are what a writer without misses and errors does at that boundary."""
+def sft_rows(target: Target, operations: Sequence[Operation], *, with_would_say: bool = False) -> Iterator[Row]:
+    """The row of a target, and with what its silence would have said the second one (train rows only).
+
+    `operations` are what a writer without misses and errors does at that boundary.
+    """
     snapshot = to_policy_snapshot(target.snapshot)
-    row = {
-        "snapshot_id": target.snapshot["snapshot_id"],
-        "split": target.snapshot["split"],
-        "prompt_messages": list(render_messages(snapshot)),
-        "completion": render_envelope(operations, target.reminder),
-        "decision": target.decision,
-        "weight": target.weight,
-    }
-    return {"row_id": content_id(row), **row}
+    answers = [(target.decision, target.reminder)]
+    if with_would_say and target.reminder is None and target.snapshot["split"] == "train":
+        sentence = would_say(snapshot)
+        answers += [] if sentence is None else [(WOULD_SAY, sentence)]
+    for decision, reminder in answers:
+        row = {
+            "snapshot_id": target.snapshot["snapshot_id"],
+            "split": target.snapshot["split"],
+            "prompt_messages": list(render_messages(snapshot)),
+            "completion": render_envelope(operations, reminder),
+            "decision": decision,
+            "weight": target.weight,
+        }
+        yield {"row_id": content_id(row), **row}
 
 
 def build(config: BuildConfig) -> list[Row]:
@@ -174,7 +185,11 @@ def build(config: BuildConfig) -> list[Row]:
         raise UserError(_nothing_usable(config, groups, snapshots))
     kept = [target for split in config.splits for target in _of_split(targets, split, config)]
     operations = taught_operations(config.snapshots, {target.snapshot["snapshot_id"] for target in kept})
-    rows = [sft_row(target, operations[target.snapshot["snapshot_id"]]) for target in track(kept, "building", unit="rows")]
+    rows = [
+        row
+        for target in track(kept, "building", unit="rows")
+        for row in sft_rows(target, operations[target.snapshot["snapshot_id"]], with_would_say=config.would_say)
+    ]
     write_sft(config.out, rows)
     write_card(
         config.out.parent / "card.md",
@@ -251,10 +266,11 @@ def main() -> int:
     """Entry point of `python -m data.build`."""
     config = parse_stage(BuildConfig, __doc__, DEFAULT)
     rows = build(config)
-    speaks = sum(row["decision"] == REMINDER for row in rows)
+    count = Counter(row["decision"] for row in rows)
     chars = [sum(len(message["content"]) for message in row["prompt_messages"]) for row in rows]
     print(
-        f"built {len(rows)} rows ({speaks} reminders), prompts of {sum(chars) / len(chars):.0f} characters in the mean, "
+        f"built {count[REMINDER] + count[SILENCE]} rows ({count[REMINDER]} reminders, {count[WOULD_SAY]} of the silent ones with what "
+        f"they would have said), prompts of {sum(chars) / len(chars):.0f} characters in the mean, "
         f"{max(chars)} at most -> {config.out}, {config.out.parent / 'card.md'}"
     )
     return 0

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from data import leakage
 from data.labels import LABEL_KINDS, VERDICTS, SnapshotLabels
-from data.rows import REMINDER
+from data.rows import REMINDER, WOULD_SAY
 from data.splits import SPLITS
 from data.tables import Row, metadata
 from pmem.atomic import write_text
@@ -144,7 +144,8 @@ def _agreement(truths: Sequence[SnapshotLabels]) -> str:
 def _sft(rows: Sequence[Row], before: Counter[str]) -> str:
     lines = []
     for split in sorted({row["split"] for row in rows}):
-        members = [row for row in rows if row["split"] == split]
+        members = [row for row in rows if row["split"] == split and row["decision"] != WOULD_SAY]
+        would_say = sum(row["split"] == split and row["decision"] == WOULD_SAY for row in rows)
         speaks = sum(row["decision"] == REMINDER for row in members)
         prompts = [sum(len(message["content"]) for message in row["prompt_messages"]) for row in members]
         lines.append(
@@ -153,13 +154,14 @@ def _sft(rows: Sequence[Row], before: Counter[str]) -> str:
                 str(len(members)),
                 str(speaks),
                 f"{speaks / len(members):.3f}",
+                str(would_say),
                 f"{sum(r['weight'] for r in members):.1f}",
                 f"{fmean(prompts):.0f}",
                 str(max(prompts)),
                 f"{fmean(len(row['completion']) for row in members):.0f}",
             )
         )
-    head = ("split", "rows", "reminders", "share", "weight", "mean prompt chars", "longest", "mean target chars")
+    head = ("split", "rows", "reminders", "share", "would say", "weight", "mean prompt chars", "longest", "mean target chars")
     total = sum(before.values())
     share = f"{before[REMINDER] / total:.3f} of {total} train rows were reminders before balancing" if total else ""
     return f"{_table(head, lines)}\n\n{share}"

@@ -43,8 +43,9 @@ PIVOT_SCHEMA = with_format(
         pa.field("policy_hash", pa.string()),
     ],
 )
-SILENCE, REMINDER = "silence", "reminder"
-"""The two values of the `decision` column."""
+SILENCE, REMINDER, WOULD_SAY = "silence", "reminder", "would_say"
+"""Values of the `decision` column. A `would_say` row repeats a silent row of its snapshot with what that row would have said: it
+teaches the sentence, never the decision."""
 
 
 def write_sft(path: Path, rows: Iterable[Row]) -> int:

@@ -100,6 +100,8 @@ class Collator:
             ids[index, : len(rest)] = torch.tensor(rest)
             mask[index, : len(rest)] = 1
             labels[index, start : len(rest)] = torch.tensor(row.completion_ids)
+            if row.decision_label is not None:
+                labels[index, start + row.decision_index] = row.decision_label
         return {
             "prefix_ids": torch.tensor([rows[0].prompt_ids[: self.num_shared]], dtype=torch.long).reshape(1, self.num_shared),
             "input_ids": ids,

@@ -5,14 +5,13 @@ token stands where `serve.decision_tokens` says and is one of the row's own answ
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from data.rows import REMINDER, SILENCE, WOULD_SAY
 from pmem.errors import UserError
 from pmem.prompt import prompt_text
 from serve.decision_tokens import DecisionPoint, DecisionTokens
-
-SPEAK_ROW = "reminder"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +25,9 @@ class TokenRow:
     decision_index: int
     speaks: bool
     weight: float
+    decision_label: int | None = None
+    """Token that the decision is trained to be where it is not `completion_ids[decision_index]`: the row of a silence that is
+    followed by what it would have said."""
 
     @property
     def num_tokens(self) -> int:
@@ -47,7 +49,10 @@ def check_decision(tokenizer: Any, name: str) -> DecisionPoint:
 
 
 def token_rows(tokenizer: Any, rows: Sequence[dict[str, Any]], *, max_tokens: int) -> list[TokenRow]:
-    """Tokenise rows of `sft.parquet`, in order. Raises UserError naming the first row that cannot be trained on as it is."""
+    """Tokenise rows of `sft.parquet`, in order; a `would_say` row takes the place of the silent row of its snapshot.
+
+    Raises UserError naming the first row that cannot be trained on as it is.
+    """
     tokens = DecisionTokens(tokenizer)
     prompts = [prompt_text(tokenizer, tuple(row["prompt_messages"])) for row in rows]
     until = [prompt + _until_decision(row) for prompt, row in zip(prompts, rows)]
@@ -58,7 +63,24 @@ def token_rows(tokenizer: Any, rows: Sequence[dict[str, Any]], *, max_tokens: in
         for row, prompt, whole, point in zip(rows, prompt_ids, whole_ids, tokens.points(until), strict=True)
     ]
     assert len(made) == len(rows), "a row was dropped"
-    return made
+    return _joined(rows, made)
+
+
+def _joined(rows: Sequence[dict[str, Any]], made: Sequence[TokenRow]) -> list[TokenRow]:
+    """Every silent row, with the sentence it would have said behind its decision where there is one."""
+    said = {row["snapshot_id"]: tokens for row, tokens in zip(rows, made) if row["decision"] == WOULD_SAY}
+    joined = []
+    for row, tokens in zip(rows, made):
+        if row["decision"] == WOULD_SAY:
+            continue
+        other = said.pop(row["snapshot_id"], None) if row["decision"] == SILENCE else None
+        if other is not None:
+            label = tokens.completion_ids[tokens.decision_index]
+            other = replace(other, row_id=tokens.row_id, speaks=False, weight=tokens.weight, decision_label=label)
+        joined.append(other or tokens)
+    if said:
+        raise UserError(f"snapshot {min(said)} has a would_say row but no silent row; write sft.parquet again with data.build")
+    return joined
 
 
 def _until_decision(row: dict[str, Any]) -> str:
@@ -84,7 +106,7 @@ def _token_row(
         raise UserError(
             f"{name} has {len(prompt) + len(completion)} tokens, max_tokens is {max_tokens}; raise it, rows are never cut"
         )
-    speaks, position = row["decision"] == SPEAK_ROW, len(point.ids)
+    speaks, position = row["decision"] in (REMINDER, WOULD_SAY), len(point.ids)
     own = point.speak_ids if speaks else point.silent_ids
     if whole[:position] != list(point.ids) or position >= len(whole) or whole[position] not in own:
         raise UserError(

@@ -9,11 +9,13 @@ import pytest
 from data.build import BuildConfig, Target, balance, build, reweight
 from data.labels import SnapshotLabels, write_labels
 from data.rows import read_sft
-from data.snapshots import to_policy_snapshot, write_snapshots
+from data.snapshots import snapshot_columns, to_policy_snapshot, write_snapshots
+from data.would_say import would_say
 from pmem.envelope import Envelope, parse_envelope
 from pmem.errors import UserError
 from pmem.prompt import render_messages
-from tests.data.make import label_row, snapshot_row
+from pmem.snapshot import BankState, Entry
+from tests.data.make import SNAPSHOT, label_row, snapshot_row
 
 CITED = {"cited_ids": ["tm-k-4"], "num_branches": 8}
 
@@ -148,3 +150,31 @@ def test_snapshots_of_another_prompt_version_are_refused(tmp_path: Path) -> None
     old = snapshot_row(prompt_version="0" * 16)
     with pytest.raises(UserError, match=r"run data\.replay and data\.label again"):
         built(tmp_path, [old], labels_of(old, "not_needed"))
+
+
+def test_a_silent_train_row_comes_with_what_it_would_have_said(tmp_path: Path) -> None:
+    plan = SNAPSHOT.window[0].model_copy(update={"thought": "Now list the folder. Next: sign the late fable for anna."})
+    entries = tuple(
+        Entry(id=f"tm-k-{number}", kind="knowledge", content=content, created=number, touched=number)
+        for number, content in enumerate(("Sign the late fable for clara.", "The early fable is dated to 2020."), start=1)
+    )
+    seen = SNAPSHOT.model_copy(update={"window": (plan,), "bank": BankState(entries=entries, next_number=3)})
+    quiet = snapshot_row(**snapshot_columns(seen))
+    labels = labels_of(quiet, "not_needed", candidate("a", 0.0))
+    rows = {row["decision"]: row for row in built(tmp_path, [quiet], labels)}
+    assert set(rows) == {"silence", "would_say"}
+    assert reminder_of(rows["silence"]) is None and reminder_of(rows["would_say"]) == "Sign the late fable for clara. [tm-k-1]"
+    assert [row["decision"] for row in built(tmp_path, [quiet], labels, would_say=False)] == ["silence"]
+
+
+@pytest.mark.parametrize(
+    ("thought", "content"),
+    [
+        (None, "Sign the late fable for clara."),
+        ("Now sort. Next: count the rows.", "Sign the late fable for clara."),
+    ],
+)
+def test_without_a_plan_that_an_entry_bears_on_nothing_would_be_said(thought: str | None, content: str) -> None:
+    step = SNAPSHOT.window[0].model_copy(update={"thought": thought})
+    bank = BankState(entries=(Entry(id="tm-k-1", kind="knowledge", content=content, created=1, touched=1),), next_number=2)
+    assert would_say(SNAPSHOT.model_copy(update={"window": (step,), "bank": bank})) is None

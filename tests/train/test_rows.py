@@ -23,6 +23,23 @@ def test_rows_keep_prompt_completion_and_decision() -> None:
         assert letter == ("c" if row.speaks else "n")
 
 
+def test_what_a_silent_row_would_have_said_follows_its_own_decision() -> None:
+    """One sequence: the sentence is read and learned behind a decision that is trained to be silence."""
+    tokenizer = byte_tokenizer()
+    quiet = next(row for row in ROWS if row["decision"] == "silence")
+    said = "<operations>[]</operations>\n<context_for_action>Use tabs. [tm-k-1]</context_for_action>"
+    rows = [quiet, {**quiet, "row_id": "r", "decision": "would_say", "completion": said}]
+    (row,) = token_rows(tokenizer, rows, max_tokens=4096)
+    assert row.row_id == quiet["row_id"] and not row.speaks and tokenizer.decode(row.completion_ids[:-1]) == said
+    batch = Collator(tokenizer.pad_token_id, 0)([row])
+    place = int(batch["decision_index"][0])
+    assert tokenizer.decode(batch["input_ids"][0, place]) == "c" and tokenizer.decode(batch["labels"][0, place]) == "n"
+    learned = [int(token) for token in batch["labels"][0] if token != -100]
+    assert tokenizer.decode(learned[:-1]) == said.replace("<context", "<nontext", 1)
+    with pytest.raises(UserError, match="no silent row"):
+        token_rows(tokenizer, rows[1:], max_tokens=4096)
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
