@@ -33,8 +33,8 @@ class AgentParams:
     """Chance, after an unexpected error and no retry, to look the fact up again; else the act is given up."""
     review: float
     """Chance, for each wrong or missing result, to see and mend it when looking over the results at the end."""
-    recall_acts: int = 2
-    """A reminder about something done wrong leads to mending it up to this many acts later."""
+    recall_acts: int = 1
+    """A reminder about something done wrong leads to mending it up to this many acts later; what it did is then still in sight."""
     redundant_cost: float
     """Chance that a reminder of something known costs an act of checking."""
     irrelevant_cost: float = 1.0
