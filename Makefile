@@ -4,6 +4,7 @@
 #   make quickstart ROLLOUTS=path          your own rollouts (any imported format) join the run
 #   make quickstart MODEL=hub/id           another base model (hub id or local folder)
 #   make quickstart SERVE=vllm             serve through vLLM and score over HTTP
+#   make quickstart CONFIGS=my/configs     your own copy of configs/ (sizes, recipes, rules of promotion)
 #   make test | make slow | make lint      fast tests, slow tests, linters
 #
 # Rules are the files of a run: a stopped run goes on where it stood, a changed input rebuilds what depends on it.
@@ -14,6 +15,7 @@ MODEL    ?=
 ROLLOUTS ?=
 SERVE    ?= embedded
 SEED     ?= 17
+CONFIGS  ?= configs
 
 VENV := .venv
 PY   := $(VENV)/bin/python
@@ -90,59 +92,59 @@ $(RUN)/.variables: FORCE | $(SETUP)
 .PHONY: FORCE
 FORCE:
 
-$(RUN)/rollouts.jsonl: configs/simulate.yaml $(RUN)/.variables
+$(RUN)/rollouts.jsonl: $(CONFIGS)/simulate.yaml $(RUN)/.variables
 	$(PY) -m data.simulate $< out=$@ seed=$(SEED)
 
-$(RUN)/imported.jsonl: configs/import.yaml $(RUN)/.variables $(ROLLOUTS)
+$(RUN)/imported.jsonl: $(CONFIGS)/import.yaml $(RUN)/.variables $(ROLLOUTS)
 	$(PY) -m data.import_rollouts $< sources=[$(ROLLOUTS)] out=$@
 
-$(RUN)/snapshots.parquet: configs/replay.yaml $(ROLLOUT_FILES)
+$(RUN)/snapshots.parquet: $(CONFIGS)/replay.yaml $(ROLLOUT_FILES)
 	$(PY) -m data.replay $< rollouts=$(call list,$(ROLLOUT_FILES)) out=$@
 
-$(RUN)/labels.parquet: configs/label.yaml $(RUN)/snapshots.parquet
+$(RUN)/labels.parquet: $(CONFIGS)/label.yaml $(RUN)/snapshots.parquet
 	$(PY) -m data.label $< snapshots=$(RUN)/snapshots.parquet out=$@
 
-$(RUN)/sft.parquet: configs/build.yaml $(RUN)/labels.parquet
+$(RUN)/sft.parquet: $(CONFIGS)/build.yaml $(RUN)/labels.parquet
 	$(PY) -m data.build $< snapshots=$(RUN)/snapshots.parquet labels=[$(RUN)/labels.parquet] rollouts=$(call list,$(ROLLOUT_FILES)) out=$@
 
 $(RUN)/base.path: $(RUN)/.variables
 	$(PY) -m train.base $(MODEL) > $@
 
-$(D)/rules.parquet: configs/score.yaml $(RUN)/labels.parquet
+$(D)/rules.parquet: $(CONFIGS)/score.yaml $(RUN)/labels.parquet
 	$(PY) -m eval.score $< run=$(RUN) arm=rules
 
-$(D)/prompted.parquet: configs/score.yaml $(RUN)/labels.parquet $(RUN)/base.path
+$(D)/prompted.parquet: $(CONFIGS)/score.yaml $(RUN)/labels.parquet $(RUN)/base.path
 	$(call scoring,$$(cat $(RUN)/base.path)) $(PY) -m eval.score $< run=$(RUN) arm=prompted model=$$(cat $(RUN)/base.path)$(over_http)
 
-$(RUN)/sft/policy.json: configs/sft.yaml $(RUN)/sft.parquet $(RUN)/base.path
+$(RUN)/sft/policy.json: $(CONFIGS)/sft.yaml $(RUN)/sft.parquet $(RUN)/base.path
 	$(PY) -m train.sft $< rows=$(RUN)/sft.parquet base=$$(cat $(RUN)/base.path) out=$(RUN)/sft seed=$(SEED)
 
-$(RUN)/samples.parquet: configs/score.yaml $(RUN)/sft/policy.json
+$(RUN)/samples.parquet: $(CONFIGS)/score.yaml $(RUN)/sft/policy.json
 	$(PY) -m eval.score $< run=$(RUN) arm=sft splits=[train] samples=8 limit=300 out=$@
 
-$(RUN)/pivots.parquet: configs/pivots.yaml $(RUN)/samples.parquet
+$(RUN)/pivots.parquet: $(CONFIGS)/pivots.yaml $(RUN)/samples.parquet
 	$(PY) -m data.pivots $< decisions=$(RUN)/samples.parquet snapshots=$(RUN)/snapshots.parquet labels=[$(RUN)/labels.parquet] out=$@
 
-$(RUN)/grpo/policy.json: configs/grpo.yaml $(RUN)/pivots.parquet
+$(RUN)/grpo/policy.json: $(CONFIGS)/grpo.yaml $(RUN)/pivots.parquet
 	$(PY) -m train.grpo $< pivots=$(RUN)/pivots.parquet start=$(RUN)/sft rows=$(RUN)/sft.parquet out=$(RUN)/grpo seed=$(SEED)
 
-$(D)/sft.parquet: configs/score.yaml $(RUN)/labels.parquet $(RUN)/sft/policy.json
+$(D)/sft.parquet: $(CONFIGS)/score.yaml $(RUN)/labels.parquet $(RUN)/sft/policy.json
 	$(call scoring,$(RUN)/sft) $(PY) -m eval.score $< run=$(RUN) arm=sft$(over_http)
 
-$(D)/sft_grpo.parquet: configs/score.yaml $(RUN)/labels.parquet $(RUN)/grpo/policy.json
+$(D)/sft_grpo.parquet: $(CONFIGS)/score.yaml $(RUN)/labels.parquet $(RUN)/grpo/policy.json
 	$(call scoring,$(RUN)/grpo) $(PY) -m eval.score $< run=$(RUN) arm=sft_grpo$(over_http)
 
-$(RUN)/threshold.json: configs/sweep.yaml $(D)/rules.parquet $(D)/prompted.parquet $(D)/sft.parquet $(D)/sft_grpo.parquet
+$(RUN)/threshold.json: $(CONFIGS)/sweep.yaml $(D)/rules.parquet $(D)/prompted.parquet $(D)/sft.parquet $(D)/sft_grpo.parquet
 	$(PY) -m eval.sweep $< run=$(RUN)
 
-$(RUN)/ab.json: configs/ab.yaml $(RUN)/threshold.json
+$(RUN)/ab.json: $(CONFIGS)/ab.yaml $(RUN)/threshold.json
 	$(PY) -m eval.ab $< run=$(RUN)
 
-$(RUN)/report.html: configs/promote.yaml $(RUN)/threshold.json $(RUN)/ab.json
+$(RUN)/report.html: $(CONFIGS)/promote.yaml $(RUN)/threshold.json $(RUN)/ab.json
 	$(PY) -m eval.promote $< run=$(RUN)
 
 # SERVE=vllm: the same scoring command runs beside a vLLM server of that model and asks it over HTTP
 ifeq ($(SERVE),vllm)
-scoring   = $(PY) -m serve.route configs/route.yaml model=$(1) log_file=$(RUN)/vllm.log --
+scoring   = $(PY) -m serve.route $(CONFIGS)/route.yaml model=$(1) log_file=$(RUN)/vllm.log --
 over_http = $(empty) url=http://127.0.0.1:8077/v1
 endif
