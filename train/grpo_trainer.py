@@ -8,6 +8,7 @@ With `decision_gradient: exact` the decision token gets its whole expected gradi
 since it is one token with two measured values (all-action policy gradient); V_speak is the group's mean over measured reminders.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,14 @@ from train.spans import span_of
 from train.trainer_parts import SharedParts, keep_dtype
 
 KINDS = ("malformed", "uncited", "silent", "mapped", "unmapped")
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """An unmeasured answer has no reward, on purpose; TRL prints its whole prompt as a warning (`share_unmapped` counts it)."""
+    return not record.getMessage().startswith("All reward functions returned None")
+
+
+logging.getLogger("trl.trainer.grpo_trainer").addFilter(_is_news)
 
 
 class PivotTrainer(SharedParts, GRPOTrainer):
