@@ -52,7 +52,9 @@ class EmbeddedBackend:
         cache_mib: int = 1024,
     ) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils import logging as transformers_logging
 
+        transformers_logging.disable_progress_bar()
         folder = Path(model_folder)
         check_model_folder(folder)
         self.model = folder.name
