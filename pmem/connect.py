@@ -8,18 +8,25 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pmem.delivery import Delivered
 from pmem.session import MemorySession
 from pmem.settings import Settings, load_settings
 from pmem.telemetry import FileTelemetry, Telemetry
 
+if TYPE_CHECKING:
+    from pmem.lessons.host import SessionLessons
+
 
 def open_session(
     settings: Settings | None = None, *, on_delivered: Callable[[Delivered], None] | None = None,
     notice: Callable[[str], None] | None = None, session_id: str | None = None, clock: Callable[[], float] = time.time,
+    also: Telemetry | None = None, folder: Path | None = None,
 ) -> MemorySession:  # fmt: skip
-    """A session of this process. The settings in force now are its own: later changes do not reach it.
+    """A session of this process. The settings in force now are its own: later changes do not reach it. `also`: a further sink.
+    `folder`: where the agent works, which decides whose lessons count (default: the current folder).
 
     Raises UserError for settings that cannot work (unknown key, unreadable key file, a threshold of another model): a mistake is
     said at the start, not in the middle of a run. Disabled: nothing is resolved, read or written.
@@ -27,21 +34,24 @@ def open_session(
     settings = settings or load_settings()
     if not settings.enabled:
         return MemorySession(settings, session_id=session_id, clock=clock)
-    sinks = _sinks(settings)
-    session = MemorySession(
-        settings, telemetry=sinks, on_delivered=_heard_by(on_delivered, sinks), session_id=session_id, clock=clock, notice=notice
-    )
+    sinks = _sinks(settings, also)
+    lessons = _lessons(settings, folder)
+    hears = _heard_by(getattr(sinks, "delivered", None), lessons and lessons.on_delivered, on_delivered)
+    session = MemorySession(settings, telemetry=sinks, on_delivered=hears, session_id=session_id, clock=clock, notice=notice)
     if settings.route is not None:
         from pmem.router import build_policy
 
         session.use_policy(build_policy(settings, notice=session.say))
+    if lessons is not None:
+        lessons.attend(session)
     return session
 
 
-def _sinks(settings: Settings) -> Telemetry | None:
+def _sinks(settings: Settings, also: Telemetry | None) -> Telemetry | None:
     """Where this session's rows go."""
     sinks: list[Telemetry] = [FileTelemetry(settings)] if settings.telemetry else []
-    if settings.otel or settings.prometheus:
+    sinks += [also] if also is not None else []
+    if settings.otel or settings.prometheus or len(sinks) > 1:
         from pmem.observability import Fanout, OtelTelemetry, PrometheusTelemetry
 
         sinks += [OtelTelemetry()] if settings.otel else []
@@ -50,14 +60,21 @@ def _sinks(settings: Settings) -> Telemetry | None:
     return sinks[0] if sinks else None
 
 
-def _heard_by(host: Callable[[Delivered], None] | None, sinks: Telemetry | None) -> Callable[[Delivered], None] | None:
-    """The host's callback, and the sinks that count deliveries."""
-    counting = getattr(sinks, "delivered", None)
-    if host is None or counting is None:
-        return host or counting
+def _lessons(settings: Settings, folder: Path | None) -> "SessionLessons | None":
+    """Lessons, when a person switched them on."""
+    if not settings.lessons:
+        return None
+    from pmem.lessons.host import SessionLessons
 
-    def both(event: Delivered) -> None:
-        counting(event)
-        host(event)
+    return SessionLessons(settings, folder or Path())
 
-    return both
+
+def _heard_by(*hearers: Callable[[Delivered], None] | None) -> Callable[[Delivered], None] | None:
+    """Everybody who hears of a delivery: the sinks that count, the lessons, the host."""
+    known = [hearer for hearer in hearers if hearer is not None]
+
+    def told(event: Delivered) -> None:
+        for hearer in known:
+            hearer(event)
+
+    return told if known else None

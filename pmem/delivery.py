@@ -4,7 +4,7 @@ Peek before the host's model call, commit when it has returned: a failed call ke
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -67,6 +67,24 @@ class Delivered:
     entry_ids: tuple[str, ...]
     text: str
     channel: Literal["annotation", "reminder"]
+
+
+@dataclass(slots=True)
+class Opening:
+    """A block for the start of the agent's session: what a person approved earlier. It never enters the policy's own prompt.
+
+    A host shows it before everything else and says `told` once its agent has it.
+    """
+
+    block: str
+    on_told: Callable[[], None]
+    _told: bool = False
+
+    def told(self) -> None:
+        """The agent has it. Saying so again changes nothing."""
+        if not self._told:
+            self._told = True
+            self.on_told()
 
 
 @dataclass(frozen=True, slots=True)

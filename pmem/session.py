@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from pmem.bank import Bank, BankDelta
-from pmem.delivery import Delivered, Reminder, as_block, without_own_text
+from pmem.delivery import Delivered, Opening, Reminder, as_block, without_own_text
 from pmem.envelope import Operation
 from pmem.gates import RUNTIME
 from pmem.host_boundary import host_call
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 class MemorySession:
     """Memory of one agent session. Without `telemetry` rows are seen in `inspect()` only and no file is touched.
 
-    `on_delivered` is called, on the host's thread, for every annotation and reminder that reached the agent.
+    `on_delivered` is called, on the host's thread, for every annotation and reminder that reached the agent. `opening`: what the
+    host tells its agent first, when `pmem.connect` found something.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class MemorySession:
     ) -> None:  # fmt: skip
         self.settings = settings
         self.session_id = session_id or secrets.token_hex(4)
+        self.opening: Opening | None = None
         self.faults: deque[Exception] = deque(maxlen=8)
         self.num_faults = 0
         self.lock = threading.RLock()

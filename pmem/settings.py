@@ -87,6 +87,8 @@ class Settings(_Strict):
     otel: bool = False
     """Also give OpenTelemetry spans and token metrics (extra `otel`)."""
     prometheus: bool = False
+    lessons: bool = False
+    """Propose what model reminders cited as lessons, and tell approved ones at a session's start (docs/lessons.md)."""
     """Also count in the Prometheus client's registry (extra `prometheus`)."""
     state_dir: Path = Field(default_factory=lambda: platformdirs.user_state_path("pmem"))
     """Telemetry, usage, probed capacities."""

@@ -131,7 +131,8 @@ class PmemMiddleware(AgentMiddleware[PmemState, Any, Any]):
         thread.session.on_turn_start()
 
     def _before_model(self, request: ModelRequest[Any]) -> tuple[Thread | None, Reminder | None, ModelRequest[Any]]:
-        """A batch of tools is in: a boundary. The request comes back with the reminder that waits, if one does."""
+        """A batch of tools is in: a boundary. The request comes back with the reminder that waits, if one does, and always with
+        what the session was told first: the state keeps neither."""
         thread: Thread | None = None
         with self.guard:
             thread = self._thread_of(request.state, request.runtime)
@@ -143,8 +144,10 @@ class PmemMiddleware(AgentMiddleware[PmemState, Any, Any]):
             session.on_batch_end()
             session.evaluate()
             reminder = session.peek()
-            if reminder is not None:
-                return thread, reminder, request.override(messages=[*request.messages, carrying(reminder)])
+            opening = [carrying(session.opening)] if session.opening is not None else []
+            riding = [carrying(reminder)] if reminder is not None else []
+            if opening or riding:
+                return thread, reminder, request.override(messages=[*opening, *request.messages, *riding])
         return thread, None, request
 
     def _after_model(self, thread: Thread | None, reminder: Reminder | None, response: Any) -> None:
@@ -152,6 +155,8 @@ class PmemMiddleware(AgentMiddleware[PmemState, Any, Any]):
         if thread is None:
             return
         with self.guard:
+            if thread.session.opening is not None:
+                thread.session.opening.told()
             if reminder is not None:
                 thread.session.commit(reminder)
             for message in getattr(response, "result", [response]):

@@ -6,7 +6,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.types import Command
 
-from pmem.delivery import Reminder
+from pmem.delivery import Opening, Reminder
 
 SOURCE = "pmem"
 """`lc_source` of a message of ours."""
@@ -16,9 +16,9 @@ SUMMARY_SOURCE = "summarization"
 ToolResult = ToolMessage | Command[Any]
 
 
-def carrying(reminder: Reminder) -> HumanMessage:
-    """The message that a reminder rides in."""
-    return HumanMessage(content=reminder.block, additional_kwargs={"lc_source": SOURCE})
+def carrying(said: Reminder | Opening) -> HumanMessage:
+    """The message that a reminder rides in, or what the session is told first."""
+    return HumanMessage(content=said.block, additional_kwargs={"lc_source": SOURCE})
 
 
 def new_prompts(messages: Sequence[BaseMessage], *, first_turn: bool) -> list[HumanMessage]:

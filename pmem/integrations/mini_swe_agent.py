@@ -42,9 +42,10 @@ class WithMemory(DefaultAgent):
         with self.guard:
             self.memory.on_user_message(task)
             self.memory.on_turn_start()
+        opening = self.memory.opening
         aborted = True
         try:
-            result = super().run(task, **kwargs)
+            result = super().run(f"{opening.block}\n\n{task}" if opening else task, **kwargs)
             aborted = False
         finally:
             with self.guard:
@@ -71,6 +72,8 @@ class WithMemory(DefaultAgent):
                 self.messages[:] = [message for message in self.messages if message is not carried]
         with self.guard:
             if message.get("role") != "user":  # in human mode nobody asked the model
+                if self.memory.opening is not None:
+                    self.memory.opening.told()
                 if reminder is not None:
                     self.memory.commit(reminder)
                 self.memory.on_agent_text(stated(message))

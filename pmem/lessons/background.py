@@ -1,6 +1,7 @@
 """Write to the store from one background thread: the host's thread only puts a job in a queue.
 
 Best effort: a full disk, a read-only folder or a damaged file loses jobs, counted in `lost`, and is said to the person once.
+The thread and its connection go when nothing came for a while, and come back with the next job.
 """
 
 import atexit
@@ -15,6 +16,7 @@ from pmem.lessons.store import LessonStore, open_store
 from pmem.settings import Settings
 
 MAX_WAITING = 1_000
+IDLE_S = 10.0
 Job = Callable[[LessonStore], object]
 
 
@@ -41,21 +43,22 @@ class BackgroundWriter:
         except queue.Full:
             self.lost += 1
             return
-        if self._thread is None or self._process != os.getpid():
-            self._start()
+        self._start()
 
     def flush(self, timeout_s: float = 5.0) -> bool:
         """Wait until everything queued so far was tried; False when time ran out."""
-        if self._thread is None or self._process != os.getpid():
+        if self._process != os.getpid() or self._thread is None:
             return self._queue.empty()
         done = threading.Event()
         try:
             self._queue.put(done, timeout=timeout_s)
         except queue.Full:
             return False
+        self._start()
         return done.wait(timeout_s)
 
     def _start(self) -> None:
+        """Have a thread at work. The lock: a thread that leaves and a job that comes see each other."""
         with self._lock:
             if self._thread is None or self._process != os.getpid():
                 self._process = os.getpid()
@@ -64,8 +67,7 @@ class BackgroundWriter:
 
     def _run(self) -> None:
         store: LessonStore | None = None
-        while True:
-            job = self._queue.get()
+        while (job := self._next()) is not None:
             if isinstance(job, threading.Event):
                 job.set()
                 continue
@@ -76,6 +78,19 @@ class BackgroundWriter:
                 self._failed(str(error))
             except Exception as error:  # the boundary to the host: memory never breaks the agent
                 self._failed(f"a lesson could not be kept: {type(error).__name__}: {error}")
+        if store is not None:
+            store.close()
+
+    def _next(self) -> Job | threading.Event | None:
+        """The next job; None when it is time to leave."""
+        while True:
+            try:
+                return self._queue.get(timeout=IDLE_S)
+            except queue.Empty:
+                with self._lock:
+                    if self._queue.empty():
+                        self._thread = None
+                        return None
 
     def _failed(self, sentence: str) -> None:
         self.lost += 1
@@ -91,9 +106,10 @@ class BackgroundWriter:
 _alive: "weakref.WeakSet[BackgroundWriter]" = weakref.WeakSet()
 
 
-def _flush_all() -> None:
-    for writer in list(_alive):
-        writer.flush(2.0)
+def flush_all(timeout_s: float = 2.0) -> bool:
+    """Wait until everything that any writer of this process was given was tried; False when time ran out."""
+    flushed = [writer.flush(timeout_s) for writer in list(_alive)]
+    return all(flushed)
 
 
-atexit.register(_flush_all)
+atexit.register(flush_all)

@@ -7,7 +7,6 @@ At most five lessons and 400 tokens; a lesson that does not fit is left out whol
 agent's session start, never into the policy's prompt: that would void its threshold.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,8 @@ from pmem.bank import estimate_tokens
 from pmem.canonical import canonical_json
 from pmem.delivery import as_block
 from pmem.errors import UserError
-from pmem.lessons.background import BackgroundWriter
 from pmem.lessons.records import Record
+from pmem.lessons.repository import repository_of
 from pmem.lessons.shown import plain
 from pmem.lessons.store import LessonStore, lessons_folder, place_of, record_of
 from pmem.settings import Settings
@@ -80,12 +79,8 @@ def session_start(
     )  # fmt: skip
 
 
-def start_of(
-    settings: Settings, writer: BackgroundWriter, *, folder: Path, session: str, notice: Callable[[str], None] | None = None
-) -> Start:
-    """The session start for a host: never raises, opens no store that is not there, records the delivery in the background."""
-    from pmem.lessons.repository import repository_of
-
+def start_of(settings: Settings, *, folder: Path, session: str, notice: Callable[[str], None] | None = None) -> Start:
+    """The session start for a host: never raises, opens no store that is not there, records nothing."""
     repository = repository_of(folder)
     nothing = Start(session=session, repository=repository, text="", delivered=(), cut=(), num_cut=0, tokens=0)
     path = lessons_folder(settings) / "lessons.db"
@@ -93,15 +88,11 @@ def start_of(
         if not settings.enabled or not path.exists():
             return nothing
         with LessonStore(path) as store:
-            start = session_start(store, repository=repository, session=session)
+            return session_start(store, repository=repository, session=session)
     except Exception as error:  # the boundary to the host: memory never breaks the agent
         if notice is not None:
             notice(str(error) if isinstance(error, UserError) else f"lessons could not be read: {type(error).__name__}: {error}")
         return nothing
-    if start.delivered or start.cut:
-        at = time.time()
-        writer.put(lambda store: record_delivery(store, start, route="session_start", at=at))
-    return start
 
 
 def record_delivery(store: LessonStore, start: Start, *, route: str, at: float | None = None) -> None:

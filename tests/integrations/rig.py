@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from pmem.delivery import Delivered, as_block
+from pmem.delivery import Delivered, Opening, as_block
 from pmem.envelope import Operation
 from pmem.session import MemorySession
 from pmem.settings import Settings
@@ -84,6 +84,7 @@ class Rig:
         self.sessions: list[MemorySession] = []
         self.policies: list[PlayedPolicy] = []
         self.delivered: list[Delivered] = []
+        self.opening: Opening | None = None
 
     def open_session(self) -> MemorySession:
         policy = PlayedPolicy(*self.answers, gate=self.hang or self.gate)
@@ -94,6 +95,7 @@ class Rig:
             telemetry=Ledger(),
             on_delivered=self.delivered.append,
         )
+        session.opening = self.opening
         session.apply_operations([FACT])
         self.sessions.append(session)
         self.policies.append(policy)

@@ -92,7 +92,7 @@ class HookRig(Rig):
         self.histories: dict[str, list[str]] = {}
         self.num_calls = 0
 
-    def _open(self, session_id: str, live: bool) -> MemorySession:
+    def _open(self, session_id: str, live: bool, folder: str) -> MemorySession:
         return self.open_session()
 
     def play(self, *turns: Turn, thread: str = "one") -> Played:

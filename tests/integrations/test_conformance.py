@@ -1,4 +1,4 @@
-"""The same fifteen questions to every adapter, with the real frameworks and their own scripted models."""
+"""The same sixteen questions to every adapter, with the real frameworks and their own scripted models."""
 
 import threading
 import time
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pmem.delivery import Opening, as_block
 from tests.integrations.rig import FAILS, REMIND, Act, BrokenSession, Clockless, Rig, outcomes, run, turn, window
 from tests.pmem.policies import says
 
@@ -181,6 +182,19 @@ def test_our_own_words_are_not_observed_as_the_agents(make_rig: MakeRig) -> None
     snapshot = rig.session.prepare()
     assert snapshot is not None and snapshot.task_messages == ("Build the report.",)
     assert len(rig.session.bank.state().entries) == 1
+
+
+def test_what_a_person_approved_is_told_first_and_stays_before_the_agent(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    told: list[int] = []
+    rig.opening = Opening(as_block("Approved earlier: the unit is EUR."), lambda: told.append(1))
+    played = rig.play(turn(run("echo one"), run(FAILS), run("echo three")))
+    assert [request.count("the unit is EUR") for request in played.requests] == [1] * len(played.requests)
+    assert told == [1], "recorded once"
+    rig.session.on_manual()
+    snapshot = rig.session.prepare()
+    assert snapshot is not None and snapshot.task_messages == ("Build the report.",), "it never enters the policy's prompt"
+    assert not any("EUR" in str(step) for step in window(rig.session))
 
 
 def test_two_threads_never_see_each_other(make_rig: MakeRig) -> None:

@@ -54,7 +54,7 @@ class Speaking:
         self.settings = Settings(**{"cadence_tool_calls": 1, "telemetry": False, **settings})
         self.sessions: dict[str, MemorySession] = {}
 
-    def __call__(self, session_id: str, live: bool) -> MemorySession:
+    def __call__(self, session_id: str, live: bool, folder: str) -> MemorySession:
         session = MemorySession(self.settings, policy=PlayedPolicy(*self.answers, gate=self.gate), session_id=session_id)
         session.apply_operations([FACT])
         self.sessions[session_id] = session
@@ -242,9 +242,9 @@ def test_a_settings_file_that_is_broken_meanwhile_leaves_the_last_good_one(tmp_p
     path = _write(tmp_path, settings)
     open_for = open_by_settings(settings, path)
     path.write_text("cadence: nonsense\n")
-    assert open_for("s1", True).settings.cadence_tool_calls == 4
+    assert open_for("s1", True, "").settings.cadence_tool_calls == 4
     path.write_text(f"cadence_tool_calls: 7\nstate_dir: {tmp_path}\n")
-    assert open_for("s2", True).settings.cadence_tool_calls == 7
+    assert open_for("s2", True, "").settings.cadence_tool_calls == 7
 
 
 def test_a_missing_default_settings_file_is_the_defaults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from pmem.errors import UserError
-from pmem.lessons.background import BackgroundWriter
 from pmem.lessons.checkpoints import recover
 from pmem.lessons.doors import add
 from pmem.lessons.records import Draft
@@ -169,7 +168,7 @@ def _as_nobody(settings: Settings, out: Connection) -> None:
         said.append("written")
     except UserError as error:
         said.append(str(error))
-    start = start_of(settings, BackgroundWriter(settings), folder=Path("/"), session="s", notice=said.append)
+    start = start_of(settings, folder=Path("/"), session="s", notice=said.append)
     out.send((said, start.block))
 
 
@@ -199,19 +198,18 @@ import json, sys
 from pathlib import Path
 from pmem.envelope import Operation
 from pmem.delivery import Reminder
-from pmem.lessons.proposer import open_session_with_lessons
-from pmem.lessons.session_start import start_of
+from pmem.connect import open_session
+from pmem.lessons.background import flush_all
 from pmem.settings import Settings
 said = []
-settings = Settings(data_dir=Path(sys.argv[1]), state_dir=Path(sys.argv[2]))
-session, writer = open_session_with_lessons(settings, folder=Path(sys.argv[3]), notice=said.append)
-start = start_of(settings, writer, folder=Path(sys.argv[3]), session="s")
+settings = Settings(data_dir=Path(sys.argv[1]), state_dir=Path(sys.argv[2]), telemetry=False, lessons=True)
+session = open_session(settings, folder=Path(sys.argv[3]), notice=said.append)
 session.apply_operations([Operation("save_knowledge", "The unit is EUR")])
 for number in range(5):
     reminder = Reminder(step_id=f"s-{number}", tier="llm", text="x [tm-k-1]", cited=("tm-k-1",), triggers=("interval",), turn=0)
     session.commit(reminder)
-flushed = writer.flush(30)
-print(json.dumps({"faults": session.num_faults, "said": said, "lost": writer.lost, "flushed": flushed, "start": start.text}))
+told = session.opening and session.opening.block
+print(json.dumps({"flushed": flush_all(30), "faults": session.num_faults, "said": said, "told": told}))
 """
 
 
@@ -236,7 +234,7 @@ def test_the_agent_never_notices(tmp_path: Path, what: str) -> None:
     )  # fmt: skip
     assert done.returncode == 0 and done.stderr == "", done.stderr
     found = json.loads(done.stdout)
-    assert found["faults"] == 0 and found["flushed"] and found["lost"] >= 5 and found["start"] == ""
+    assert found["faults"] == 0 and found["flushed"] and found["told"] is None
     assert 1 <= len(found["said"]) <= 2 and all("\n" not in sentence for sentence in found["said"])
 
 

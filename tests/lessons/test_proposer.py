@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from pmem.connect import open_session
 from pmem.delivery import Delivered
 from pmem.envelope import Operation
-from pmem.lessons.background import BackgroundWriter
-from pmem.lessons.proposer import Proposer, open_session_with_lessons
+from pmem.lessons.background import BackgroundWriter, flush_all
+from pmem.lessons.proposer import Proposer
 from pmem.lessons.repository import repository_of
 from pmem.lessons.session_start import start_of
 from pmem.lessons.store import open_store
@@ -38,7 +39,7 @@ def event(entry: str, tier: str = "llm") -> Delivered:
 def test_a_delivered_cited_model_reminder_becomes_a_proposal_of_this_repository(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     folder = repository(tmp_path)
-    session, writer = open_session_with_lessons(settings, folder=folder, session_id="s1")
+    session = open_session(settings.model_copy(update={"lessons": True}), folder=folder, session_id="s1")
     save = Operation("save_knowledge", "The unit is EUR")
     session.use_policy(PlayedPolicy(says("The unit is EUR [tm-k-1].", operations=[save])))
     session.on_user_message("Write the report")
@@ -50,9 +51,9 @@ def test_a_delivered_cited_model_reminder_becomes_a_proposal_of_this_repository(
     wait_for(lambda: session.peek() is not None)
     reminder = session.peek()
     assert reminder is not None
-    assert writer.flush() and not (settings.data_dir / "lessons").exists(), "decided is not delivered"
+    assert flush_all() and not (settings.data_dir / "lessons").exists(), "decided is not delivered"
     session.commit(reminder)
-    assert writer.flush() and writer.lost == 0 and session.num_faults == 0
+    assert flush_all(10) and session.num_faults == 0
     with open_store(settings) as store:
         (record,) = store.records()
         assert (record.state, record.kind, record.collection, record.repository) == (
@@ -68,8 +69,7 @@ def test_rules_and_sessions_outside_a_repository_propose_nothing(tmp_path: Path,
     writer = BackgroundWriter(settings)
     session = MemorySession(settings)
     session.apply_operations([Operation("save_knowledge", "The unit is EUR")])
-    proposer = Proposer(writer, repository_of(repository(tmp_path)) if inside else None)
-    proposer.watch(session)
+    proposer = Proposer(writer, repository_of(repository(tmp_path)) if inside else None, session)
     proposer.on_delivered(event("tm-k-1", tier))
     assert writer.flush() and not settings.data_dir.exists()
 
@@ -82,8 +82,7 @@ def test_the_handler_is_quick_and_a_broken_store_is_one_sentence(tmp_path: Path)
     writer = BackgroundWriter(settings, said.append)
     session = MemorySession(settings)
     session.apply_operations([Operation("save_knowledge", "The unit is EUR")])
-    proposer = Proposer(writer, "/src/app")
-    proposer.watch(session)
+    proposer = Proposer(writer, "/src/app", session)
     times = []
     for _ in range(50):
         before = time.thread_time()
@@ -92,7 +91,7 @@ def test_the_handler_is_quick_and_a_broken_store_is_one_sentence(tmp_path: Path)
     assert sorted(times)[25] < 0.001
     assert writer.flush() and writer.lost == 50
     assert len(said) == 1 and "damaged or no lessons store" in said[0] and "\n" not in said[0]
-    start = start_of(settings, writer, folder=repository(tmp_path), session="s2", notice=said.append)
+    start = start_of(settings, folder=repository(tmp_path), session="s2", notice=said.append)
     assert start.block == "" and len(said) == 2
 
 
@@ -101,7 +100,7 @@ def test_disabled_memory_proposes_and_delivers_nothing(tmp_path: Path) -> None:
     writer = BackgroundWriter(settings)
     writer.put(lambda store: pytest.fail("ran"))
     assert writer.flush()
-    assert start_of(settings, writer, folder=tmp_path, session="s").block == "" and not settings.data_dir.exists()
+    assert start_of(settings, folder=tmp_path, session="s").block == "" and not settings.data_dir.exists()
 
 
 def test_worktrees_and_links_lead_to_one_repository(tmp_path: Path) -> None:

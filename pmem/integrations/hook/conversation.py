@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass, field
 
-from pmem.delivery import CLOSE, OPEN, Reminder
+from pmem.delivery import CLOSE, OPEN, Opening, Reminder
 from pmem.integrations.hook.dialects import Dialect, HookEvent, Outcome
 from pmem.integrations.hook.transcript import Transcript
 from pmem.session import MemorySession
@@ -18,10 +18,11 @@ MAX_OWN = 32
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What one answer should carry; `reminder` is committed when the answer has really been printed."""
+    """What one answer should carry; `reminder` is committed, `opening` told, when the answer has really been printed."""
 
     blocks: tuple[str, ...] = ()
     reminder: Reminder | None = None
+    opening: Opening | None = None
 
     def within(self, max_chars: int) -> "Said":
         """Without the blocks that do not fit, each left out whole; a reminder that is left out waits on."""
@@ -30,7 +31,8 @@ class Said:
             if sum(map(len, kept)) + len(kept) + len(block) <= max_chars:
                 kept.append(block)
         reminder = self.reminder if self.reminder is not None and self.reminder.block in kept else None
-        return Said(tuple(kept), reminder)
+        opening = self.opening if self.opening is not None and self.opening.block in kept else None
+        return Said(tuple(kept), reminder, opening)
 
     def text(self, *, bare: bool) -> str:
         """The blocks in one; `bare`: without their tags."""
@@ -51,6 +53,7 @@ class Conversation:
     _sees_batches: bool = False
     _turn_open: bool = False
     _num_turns: int = 0
+    _opening_due: bool = True
     _compaction_told_by: str | None = None
     _transcript: Transcript = field(default_factory=Transcript)
     _own: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_OWN))
@@ -74,7 +77,16 @@ class Conversation:
         elif event.kind in ("stop", "stop_failure"):
             self._stop(event)
         carries = event.kind == "prompt" or (event.kind == "start" and event.source == "compact")
-        return self._said(notes, carries=carries)
+        opening = self.session.opening if self._opening_due and event.kind in ("prompt", "start") else None
+        return self._said(notes, carries=carries, opening=opening)
+
+    def delivered(self, said: Said) -> None:
+        """The agent has it."""
+        if said.opening is not None:
+            said.opening.told()
+            self._opening_due = False
+        if said.reminder is not None:
+            self.session.commit(said.reminder)
 
     def _failure(self, event: HookEvent) -> Said:
         self.num_tool_events += 1
@@ -107,6 +119,7 @@ class Conversation:
         self._num_turns += 1
 
     def _start(self, event: HookEvent) -> None:
+        self._opening_due = event.source != "resume"  # a resumed transcript holds it, a compacted one may not
         if event.source == "compact":
             self._compacted(event.name)
             self.session.on_batch_end()
@@ -145,12 +158,12 @@ class Conversation:
             tool=outcome.tool, args=outcome.args, text=text, is_error=outcome.is_error, call_id=outcome.call_id
         )
 
-    def _said(self, notes: list[str], *, carries: bool) -> Said:
+    def _said(self, notes: list[str], *, carries: bool, opening: Opening | None = None) -> Said:
         reminder = self.session.peek() if carries else None
-        blocks = tuple(notes) if reminder is None else (*notes, reminder.block)
+        blocks = (*([opening.block] if opening else []), *notes, *([reminder.block] if reminder else []))
         if self.dialect.wraps_context:
             self._own.extend(map(bare_text, blocks))
-        return Said(blocks, reminder)
+        return Said(blocks, reminder, opening)
 
     def _foreign(self, text: str) -> str:
         """`text` without what we said ourselves."""

@@ -43,8 +43,8 @@ MAX_CONVERSATIONS = 64
 LOOK_S = 5.0
 """How often an idle daemon looks whether its time is over."""
 
-OpenFor = Callable[[str, bool], MemorySession]
-"""(session id, live) -> session."""
+OpenFor = Callable[[str, bool, str], MemorySession]
+"""(session id, live, the agent's folder) -> session."""
 
 
 class Daemon:
@@ -160,13 +160,12 @@ class Daemon:
             return
         else:
             self._count("said")
-        if said.reminder is not None:
-            conversation.session.commit(said.reminder)
+        conversation.delivered(said)
 
     def _conversation(self, dialect: Dialect, event: HookEvent, *, live: bool) -> Conversation:
         return self.conversations.get(
             f"{dialect.name}/{event.conversation}",
-            lambda: Conversation(self._open_for(event.conversation, live), dialect, live),
+            lambda: Conversation(self._open_for(event.conversation, live, event.folder), dialect, live),
         )
 
     def _sessions(self) -> dict[str, MemorySession]:
@@ -181,13 +180,13 @@ def open_by_settings(settings: Settings, path: Path | None) -> OpenFor:
     """Sessions as the settings say, read anew for each; while they cannot be read, as they were last."""
     latest = [settings]
 
-    def open_for(session_id: str, live: bool) -> MemorySession:
+    def open_for(session_id: str, live: bool, folder: str) -> MemorySession:
         try:
             latest[0] = load_settings(path)
         except UserError:
             pass
         found = latest[0] if live else shadow_settings(latest[0])
-        return open_session(found, session_id=session_id or None)
+        return open_session(found, session_id=session_id or None, folder=Path(folder or "/"))
 
     return open_for
 

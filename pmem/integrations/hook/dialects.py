@@ -91,6 +91,8 @@ class HookEvent:
     """The prompt, or the agent's last message."""
     source: str = ""
     transcript: str | None = None
+    folder: str = ""
+    """Where the agent works."""
     ids: tuple[str, ...] = field(default=())
     """Ids of the tool uses it tells of."""
 
@@ -120,6 +122,7 @@ def read_event(dialect: Dialect, payload: Mapping[str, Any]) -> HookEvent:
         text=_text(payload.get("prompt") if kind == "prompt" else payload.get("last_assistant_message")),
         source=_text(payload.get("source")),
         transcript=None if agent_id else transcript,
+        folder=_text(payload.get("cwd")),
         ids=tuple(outcome.call_id for outcome in outcomes if outcome.call_id),
     )
 

@@ -16,8 +16,8 @@ from pmem.telemetry import timestamp
 
 
 def shadow_settings(settings: Settings) -> Settings:
-    """The same settings with state of their own."""
-    return settings.model_copy(update={"state_dir": settings.state_dir / "shadow"})
+    """The same settings with state of their own. What was not said earns no lesson."""
+    return settings.model_copy(update={"state_dir": settings.state_dir / "shadow", "lessons": False})
 
 
 def said_file(settings: Settings) -> Path:
