@@ -56,7 +56,9 @@ class _Walk:
         self.last_speak_close = max((i for i, tag in enumerate(self.tags) if tag.kind == "speak_close"), default=-1)
         self.arrays: dict[int, int | None] = {}
         self.lists: dict[int, _List] = {}
+        self.thought_ends: dict[int, int] = {}
         self.thought_ends = self._thought_ends()
+        self.arrays.clear()  # looked at before it was known which thoughts end
         self.drafts: list[Draft] = []
 
     def run(self) -> Located:
@@ -171,7 +173,7 @@ class _Walk:
         if end is None:
             return _List(None, i + 1)
         after = bisect_left(self.starts, end, lo=i)
-        items = json_array(self.text[array_start(self.text, self.tags[i].end) : end])
+        items = json_array(self.text[self._begin(i) : end])
         close, silent = self._list_close(after)
         if items is None or close is None or _JUNK.search(self.text, end, self.tags[close].start if not silent else end):
             return _List(None, after)
@@ -180,9 +182,17 @@ class _Walk:
     def _array_end(self, i: int) -> int | None:
         """Where the array behind the opening tag `i` ends, JSON or not."""
         if i not in self.arrays:
-            begin = array_start(self.text, self.tags[i].end)
+            begin = self._begin(i)
             self.arrays[i] = bracket_end(self.text, begin) if self.text[begin : begin + 1] == "[" else None
         return self.arrays[i]
+
+    def _begin(self, i: int) -> int:
+        """Where the array of the opening tag `i` should begin; one thought in front of it is skipped."""
+        begin = array_start(self.text, self.tags[i].end)
+        thought = i + 1
+        if thought in self.thought_ends and self.tags[thought].start == begin:
+            begin = array_start(self.text, self.tags[self.thought_ends[thought]].end)
+        return begin
 
     def _list_close(self, i: int) -> tuple[int | None, bool]:
         """Index of the closing tag of a list, and whether a phase-two tag stood before it."""
@@ -207,7 +217,7 @@ class _Walk:
         """Whether tag `i` opens a list, well formed or not, rather than being mentioned in prose."""
         if self.tags[i].kind != "list_open":
             return False
-        begin = array_start(self.text, self.tags[i].end)
+        begin = self._begin(i)
         return self.text[begin : begin + 1] in ("[", "{") or (i + 1 < len(self.tags) and self.tags[i + 1].kind == "list_close")
 
     def _begins_line(self, i: int) -> bool:

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 _WS = "[\\s\u200b-\u200f\u2060\ufeff]*+"
-_TAIL = "(?=[\\s/>\u200b-\u200f\u2060\ufeff])[^<>]*+>"
+_TAIL = (
+    "(?=[\\s/>\u200b-\u200f\u2060\ufeff])"
+    """(?:[^<>=]++|=\\s*+(?:"[^"<\n]*+"|'[^'<\n]*+')?+)*+>"""  # a quoted attribute may hold `>`
+)
 _THOUGHT = r"(?:[\w.-]{1,16}:)?(?P<%s>think|thinking|reasoning|scratchpad|analysis)" + _TAIL
 _SILENT = r"no[_\s-]?intervention(?![\w-])[^<>\n]*+(?:>|(?=[<\n])|\Z)"
 _TAG = re.compile(

@@ -65,7 +65,7 @@ _TAG_SHAPE = re.compile(
     r"|<[!?][\w\[-][^<>]*+>"
     rf"|<(?:{_RESERVED})(?:[\s/][^<>]*+)?+>"
     r"|<[A-Za-z]\w*+-[\w:-]*+(?:[\s/][^<>]*+)?+>"  # <system-reminder>
-    r"|(?<![\w\])])<[A-Za-z][\w:]*+(?:\s*+/?+|\s[^<>=]*+=[^<>]*+)>",  # <b>, <br/>, <a href="…">, but not list<int>
+    r"|(?<![\w\])<])<[A-Za-z][\w:]*+(?:\s*+/?+|\s[^<>=]*+=[^<>]*+)>",  # <b>, <br/>, <a href="…">; not list<int>, <<EOF >
     re.IGNORECASE,
 )
 _MAX_PASSES = 4
