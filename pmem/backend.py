@@ -64,8 +64,13 @@ class Backend(Protocol):
 
 
 class RouteError(Exception):
-    """The route failed. `overloaded` (429, 503) is not `client_error`: a route that is full is not a route that is wrong."""
+    """The route failed. `overloaded` (429, 503) is not `client_error`: a route that is full is not a route that is wrong.
 
-    def __init__(self, message: str, *, overloaded: bool = False) -> None:
+    `aborted`: we cut the request ourselves. The server never says what such a one cost, so `tokens_in` holds an estimate.
+    """
+
+    def __init__(self, message: str, *, overloaded: bool = False, aborted: bool = False, tokens_in: int = 0) -> None:
         super().__init__(message)
         self.overloaded = overloaded
+        self.aborted = aborted
+        self.tokens_in = tokens_in

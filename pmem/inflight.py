@@ -1,11 +1,13 @@
 """The one step a session may have under way: for what, since when, and the daemon thread it runs on."""
 
+import functools
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pmem.abort import Abort
 from pmem.citing import Settled
 from pmem.outcomes import Reason
 from pmem.plane import Moment, Plane
@@ -29,8 +31,14 @@ class InFlight:
     started: float = field(default_factory=time.monotonic)
     cancelled: Reason | None = None
     """Why its content will be discarded."""
+    abort: Abort = field(default_factory=Abort)
     given_up: bool = False
     """Past its deadline: the row is written, what it still answers is only billed."""
+
+    def cancel(self, reason: Reason) -> None:
+        """Its content will be discarded; a request under way is cut, and what it cost is still booked."""
+        self.cancelled = reason
+        self.abort.set()
 
     def age_ms(self) -> float:
         return (time.monotonic() - self.started) * 1000
@@ -63,11 +71,17 @@ Land = Callable[[InFlight, StepResult | None, Exception | None], None]
 
 
 def run_detached(policy: "MemoryPolicy", step: InFlight, land: Land) -> None:
-    """Run the step on a daemon thread; `land` is called there with its result or its error. Never keeps a process alive."""
+    """Run the step on a daemon thread; `land` is called there with its result or its error. Never keeps a process alive.
+
+    A policy with `takes_abort` is told when the step is given up, as `step(snapshot, abort=…)`.
+    """
+    ask: Callable[[Snapshot], StepResult] = policy.step
+    if getattr(policy, "takes_abort", False):
+        ask = functools.partial(policy.step, abort=step.abort)
 
     def run() -> None:
         try:
-            result = policy.step(step.snapshot)
+            result = ask(step.snapshot)
         except Exception as error:
             land(step, None, error)
         else:

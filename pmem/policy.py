@@ -166,7 +166,8 @@ class ModelPolicy:
             except TimeoutError:
                 reason = "timed_out"
             except RouteError as error:
-                reason = "overloaded" if error.overloaded else "client_error"
+                reason = "scope_changed" if error.aborted else "overloaded" if error.overloaded else "client_error"
+                live[0].book_cut(error.tokens_in)
             if reason is None and deadline is not None and self._clock() > deadline:
                 reason = "deadline"
             if reason is not None:

@@ -10,7 +10,7 @@ The deadline holds for the whole exchange. `when_idle` tells when the transport 
 import json
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 
 from pmem import route_dialects as dialects
 from pmem.backend import Completion, DecisionRead, Request, RouteError
+from pmem.bank import estimate_tokens
 from pmem.envelope import SPEAK
 from pmem.route_dialects import DEFAULT_DECISION_PREFIX, DIALECTS, Dialect, Kind
 from pmem.transport import Answer, Transport
@@ -26,6 +27,8 @@ OVERLOADED = frozenset({429, 503})
 PROBE_TIMEOUT_S = 2.0
 DONE_TIMEOUT_S = 0.5
 CLIENT_HEADER, STEP_HEADER, DEADLINE_HEADER = "x-pmem-client", "x-pmem-step", "x-pmem-deadline-ms"
+NUM_ABORTED = 64
+"""Given-up steps that are remembered, so that none of them asks once more."""
 LAST_HEADER = "x-pmem-last"
 """`1` on a request that is the last of its step: a server that keeps a place for the step may give it away."""
 
@@ -83,6 +86,8 @@ class HttpBackend:
         self._keeps_places = False
         self._live: Counter[str] = Counter()
         self._waiting: dict[str, list[Callable[[], None]]] = {}
+        self._cuts: dict[str, list[Callable[[], None]]] = {}
+        self._aborted: deque[str] = deque(maxlen=NUM_ABORTED)
         self._lock = threading.Lock()
 
     @property
@@ -116,6 +121,14 @@ class HttpBackend:
                 return
             del self._live[step_id]
         callback()
+
+    def abort_step(self, step_id: str) -> None:
+        """Cut what this step has under way, and let it ask nothing more: nobody waits for it."""
+        with self._lock:
+            self._aborted.append(step_id)
+            cuts = list(self._cuts.get(step_id, ()))
+        for cut in cuts:
+            cut()
 
     def end_step(self, step_id: str) -> None:
         """Tell a server of ours that the step is over, so that its place is free at once. Best effort."""
@@ -193,13 +206,31 @@ class HttpBackend:
             headers[DEADLINE_HEADER] = str(max(0, round((deadline - time.monotonic()) * 1000)))
         step_id = request.step_id or ""
         with self._lock:
+            if step_id in self._aborted:
+                raise RouteError("the step was given up", aborted=True)
             self._live[step_id] += 1
-        answer = transport.exchange(
-            "POST", path, body=json.dumps(body).encode(), headers=headers, deadline=deadline, on_end=lambda: self._ended(step_id)
-        )
+        try:
+            answer = transport.exchange(
+                "POST", path, body=json.dumps(body).encode(), headers=headers, deadline=deadline,
+                on_end=lambda: self._ended(step_id), on_start=lambda cut: self._may_cut(step_id, cut),
+            )  # fmt: skip
+        except RouteError as error:
+            if error.aborted:
+                error.tokens_in = _estimated_tokens(request)
+            raise
         if answer.status != 200:
             raise RouteError(f"the server answered {answer.status}", overloaded=answer.status in OVERLOADED)
         return dialects.parse_json(answer.body), answer
+
+    def _may_cut(self, step_id: str, cut: Callable[[], None]) -> None:
+        with self._lock:
+            if self._live[step_id] <= 0:
+                del self._live[step_id]
+                return  # it has ended meanwhile
+            self._cuts.setdefault(step_id, []).append(cut)
+            given_up = step_id in self._aborted
+        if given_up:
+            cut()
 
     def _ended(self, step_id: str) -> None:
         with self._lock:
@@ -207,6 +238,7 @@ class HttpBackend:
             if self._live[step_id] > 0:
                 return
             del self._live[step_id]
+            self._cuts.pop(step_id, None)
             callbacks = self._waiting.pop(step_id, [])
         for callback in callbacks:
             callback()
@@ -254,6 +286,11 @@ def _with_prefix(request: Request, prefix: str) -> Request:
     return Request(
         messages=request.messages, prefix=prefix, max_tokens=1, temperature=0.0, seed=request.seed, step_id=request.step_id
     )
+
+
+def _estimated_tokens(request: Request) -> int:
+    """What the server will have read of a request that was cut: nobody but it could count."""
+    return estimate_tokens("".join(message["content"] for message in request.messages) + request.prefix)
 
 
 def _text(value: Any) -> str | None:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from pmem.abort import Abort
 from pmem.capacity import Endpoint, ProbeStore, endpoint_at
 from pmem.errors import UserError
 from pmem.gates import RUNTIME, GateProfile
@@ -127,6 +128,7 @@ class RoutedPolicy:
     """The model tier of a session. `notice` hears why the chat route serves instead, each cause once."""
 
     name = "llm"
+    takes_abort = True
 
     def __init__(
         self, dedicated: Route, chat: Route | None = None, *, timeout_ms: int = 60_000, notice: Notice | None = None
@@ -147,21 +149,22 @@ class RoutedPolicy:
         """Of the threshold that gates the dedicated route; the chat route has none."""
         return self.dedicated.threshold.threshold_id if self.dedicated.threshold else None
 
-    def step(self, snapshot: Snapshot) -> StepResult:
-        """One step within `timeout_ms`, the fallback included."""
+    def step(self, snapshot: Snapshot, *, abort: Abort | None = None) -> StepResult:
+        """One step within `timeout_ms`, the fallback included. `abort`: set when nobody waits for it any more."""
+        abort = abort or Abort()
         started = time.monotonic()
         deadline = started + self.timeout_ms / 1000
         if self.dedicated.endpoint.busy:
             return self._refused(self.dedicated, snapshot, "endpoint_busy")
         problem = self.dedicated.problem(deadline)
         if problem is None:
-            return self._with_fallback(snapshot, deadline)
+            return self._with_fallback(snapshot, deadline, abort)
         route = self.chat
         if route is None or route.problem(deadline) is not None:
             self._say(f"memory route {self.dedicated.backend.route}: {problem}; memory stays with its rules meanwhile")
             return self._refused(None, snapshot, "no_client")
         self._say(f"memory route {self.dedicated.backend.route}: {problem}; {route.backend.route} serves memory meanwhile")
-        return self._attempt(route, snapshot, deadline)
+        return self._attempt(route, snapshot, deadline, abort)
 
     def close(self) -> None:
         """Close idle connections."""
@@ -169,23 +172,26 @@ class RoutedPolicy:
             if route is not None:
                 route.backend.close()
 
-    def _with_fallback(self, snapshot: Snapshot, deadline: float) -> StepResult:
-        first = self._attempt(self.dedicated, snapshot, deadline)
+    def _with_fallback(self, snapshot: Snapshot, deadline: float, abort: Abort) -> StepResult:
+        first = self._attempt(self.dedicated, snapshot, deadline, abort)
         chat = self.chat
-        if first.reason != "client_error" or chat is None or time.monotonic() >= deadline:
+        if first.reason != "client_error" or chat is None or abort.is_set or time.monotonic() >= deadline:
             return first
         if chat.endpoint.busy or chat.problem(deadline) is not None:
             return first
         self._say(f"memory route {self.dedicated.backend.route} refused a step; {chat.backend.route} was asked once instead")
-        second = self._attempt(chat, snapshot, deadline)
+        second = self._attempt(chat, snapshot, deadline, abort)
         return first if second.decision == "dropped" else replace(second, earlier=(first,))
 
-    def _attempt(self, route: Route, snapshot: Snapshot, deadline: float) -> StepResult:
+    def _attempt(self, route: Route, snapshot: Snapshot, deadline: float, abort: Abort) -> StepResult:
         """Take a place, run, give the place back when the transport has ended."""
+        if abort.is_set:
+            return self._refused(route, snapshot, "scope_changed")
         slot = route.endpoint.take()
         if slot is None:
             return self._refused(route, snapshot, "endpoint_busy")
         step_id = secrets.token_hex(8)
+        abort.then(lambda: route.backend.abort_step(step_id))
         try:
             return route.step(snapshot, step_id=step_id, deadline=deadline)
         finally:

@@ -302,7 +302,7 @@ class MemorySession:
 
     def _cancel(self, reason: Reason) -> None:
         if self._in_flight is not None:
-            self._in_flight.cancelled = reason
+            self._in_flight.cancel(reason)
             self._in_flight = None
 
     def _announce(self, event: Delivered) -> None:

@@ -107,6 +107,10 @@ class Draft:
             model=answer.model or self.result.model,
         )
 
+    def book_cut(self, tokens_in: int) -> None:
+        """Count what a request that we cut has probably cost; 0 for every other fault."""
+        self._update(tokens_in=self.result.tokens_in + tokens_in)
+
     def take_answer(self, completion: Completion) -> None:
         """The first text of the step: the list alone, or the whole two lines. Writes are applied to a copy of the bank."""
         self.book(completion)

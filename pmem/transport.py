@@ -77,8 +77,12 @@ class Transport:
     def exchange(
         self, method: str, path: str, *, body: bytes | None = None, headers: dict[str, str] | None = None,
         deadline: float | None = None, on_end: Callable[[], None] | None = None,
+        on_start: Callable[[Callable[[], None]], None] | None = None,
     ) -> Answer:  # fmt: skip
-        """One request, one answer. Raises TimeoutError at `deadline` (time.monotonic), RouteError when the transport fails."""
+        """One request, one answer. Raises TimeoutError at `deadline` (time.monotonic), RouteError when the transport fails.
+
+        `on_start` is handed a function that cuts this exchange from another thread; the caller then gets an aborted RouteError.
+        """
         now = time.monotonic()
         until = now + LONGEST_WAIT_S if deadline is None else deadline
         if until <= now:
@@ -91,6 +95,8 @@ class Transport:
             if on_end is not None:
                 on_end()
             raise RouteError(f"the request could not be started: {type(error).__name__}") from error
+        if on_start is not None:
+            on_start(exchange.abort)
         return exchange.wait()
 
     def close(self) -> None:
@@ -139,39 +145,59 @@ class _Exchange:
         self._done = threading.Event()
         self._answer: Answer | None = None
         self._error: Exception | None = None
+        self._ended = False
+        """The answer is in, or was given up: what comes after changes nothing."""
+        self._lock = threading.Lock()
         threading.Thread(target=self._run, name="pmem-http", daemon=True).start()
 
     def wait(self) -> Answer:
         """The answer, or what went wrong; past the deadline the connection is cut and the caller does not wait for its end."""
         if not self._done.wait(max(0.0, self._until - time.monotonic())):
-            self._line.cut()
-            raise TimeoutError("the deadline passed before the answer was complete")
+            self._give_up(TimeoutError("the deadline passed before the answer was complete"))
         if self._error is not None:
             raise self._error
         assert self._answer is not None
         return self._answer
 
+    def abort(self) -> None:
+        """Cut it: the caller goes on at once, the connection is not used again."""
+        self._give_up(RouteError("the request was cut, nobody waits for its answer", aborted=True))
+
+    def _give_up(self, error: Exception) -> None:
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
+            self._error = error
+            self._line.cut()
+        self._done.set()
+
     def _run(self) -> None:
         started = time.monotonic()
-        kept = False
+        answer: Answer | None = None
+        error: Exception | None = None
         try:
             status, body = self._talk()
-            self._answer = Answer(status, body, (time.monotonic() - started) * 1000)
-            kept = True
+            answer = Answer(status, body, (time.monotonic() - started) * 1000)
         except (httpx.TimeoutException, TimeoutError):
-            self._error = TimeoutError("the server did not answer in time")
-        except httpx.HTTPError as error:
-            self._error = RouteError(f"{type(error).__name__}: {str(error)[:200]}")
-        except Exception as error:
-            self._error = error if isinstance(error, RouteError) else RouteError(f"{type(error).__name__}: {str(error)[:200]}")
+            error = TimeoutError("the server did not answer in time")
+        except Exception as fault:
+            error = fault if isinstance(fault, RouteError) else RouteError(f"{type(fault).__name__}: {str(fault)[:200]}")
         finally:
-            if kept:
-                self._transport.give_back(self._line)
-            else:
-                self._line.client.close()
-            self._done.set()
-            if self._on_end is not None:
-                self._on_end()
+            self._finish(answer, error)
+
+    def _finish(self, answer: Answer | None, error: Exception | None) -> None:
+        with self._lock:
+            kept = answer is not None and not self._ended
+            if not self._ended:
+                self._ended, self._answer, self._error = True, answer, error
+        if kept:
+            self._transport.give_back(self._line)
+        else:
+            self._line.client.close()
+        self._done.set()
+        if self._on_end is not None:
+            self._on_end()
 
     def _talk(self) -> tuple[int, bytes]:
         method, url, body, headers = self._request
