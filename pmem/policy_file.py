@@ -22,7 +22,9 @@ MODEL_NAMES = (
 
 
 class PolicyFile(BaseModel):
-    """`config` also holds `decision_prefix` (text shared by both answers before they differ) and `decision_token_ids`."""
+    """`config` also holds `decision_prefix` (text shared by both answers before they differ) and `decision_token_ids`, and, where
+    the training rows state it, `trajectory_steps`: the window the model has learned to read.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -37,6 +39,12 @@ class PolicyFile(BaseModel):
     seeds: dict[str, int] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
     created: str
+
+    @property
+    def trajectory_steps(self) -> int | None:
+        """Steps of the window in the training rows; None when training did not write it down."""
+        found = self.config.get("trajectory_steps")
+        return int(found) if isinstance(found, int | str) and str(found).isdigit() and int(found) > 0 else None
 
 
 def model_hash(folder: Path) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import platformdirs
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from pmem.errors import UserError
 
@@ -49,6 +49,8 @@ class RouteSettings(_Strict):
     """Text shared by both answers before they differ, from `policy.json` (None: asked of the server or its tokenizer)."""
     decision_token_ids: dict[str, list[int]] | None = None
     """Token ids that begin either answer, from `policy.json`: `{speak: […], silent: […]}`."""
+    trajectory_steps: int | None = Field(default=None, ge=1, le=64)
+    """Steps the model was trained to see, from `policy.json`: the window then holds as many. None: not trained on one length."""
     mode: Literal["scored", "completion"] = "scored"
     """`scored` reads the probability of speaking at the decision token; `completion` takes the answer as one text."""
     grammar: bool = False
@@ -63,7 +65,10 @@ class Settings(_Strict):
     cadence_tool_calls: int = Field(default=10, ge=1)
     """Completed tools since the last prompted step before an interval step is due. 1 is for research and replay."""
     trajectory_steps: int = Field(default=8, ge=1, le=64)
-    """Completed steps in the window that the policy sees and in which a failure counts as repeated."""
+    """Completed steps in the window that the policy sees and in which a failure counts as repeated.
+
+    Left out, it is what the model of `route` was trained to see, when that is stated; anything else than that is refused.
+    """
     reminder_max_chars: int = Field(default=500, ge=40)
     """A longer reminder is dropped whole, never cut."""
     max_output_tokens: int = Field(default=2000, ge=16)
@@ -82,18 +87,35 @@ class Settings(_Strict):
     """The active chat route, used when the dedicated one is known unavailable or answers with a client error."""
     threshold: Path | None = None
     """`threshold.json` from `python -m eval.sweep`; None: uncalibrated, the model's own choice counts."""
+    lessons: bool = False
+    """Propose what model reminders cited as lessons, and tell approved ones at a session's start (docs/lessons.md)."""
     telemetry: bool = True
     """Write content-free rows to `<state_dir>/memory/steps.jsonl`."""
     otel: bool = False
     """Also give OpenTelemetry spans and token metrics (extra `otel`)."""
     prometheus: bool = False
-    lessons: bool = False
-    """Propose what model reminders cited as lessons, and tell approved ones at a session's start (docs/lessons.md)."""
     """Also count in the Prometheus client's registry (extra `prometheus`)."""
     state_dir: Path = Field(default_factory=lambda: platformdirs.user_state_path("pmem"))
     """Telemetry, usage, probed capacities."""
     data_dir: Path = Field(default_factory=lambda: platformdirs.user_data_path("pmem"))
     """What outlives a session because a person asked for it: handoffs, lessons."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _window_of_the_model(cls, values: Any) -> Any:
+        """The training window travels with the model."""
+        route = values.get("route") if isinstance(values, dict) else None
+        trained = route.get("trajectory_steps") if isinstance(route, dict) else getattr(route, "trajectory_steps", None)
+        return values if trained is None or "trajectory_steps" in values else {**values, "trajectory_steps": trained}
+
+    @model_validator(mode="after")
+    def _window_fits_the_model(self) -> "Settings":
+        trained = self.route.trajectory_steps if self.route else None
+        if trained is not None and trained != self.trajectory_steps:
+            raise ValueError(
+                f"trajectory_steps is {self.trajectory_steps}, but the model of the route was trained to see {trained}; leave it out"
+            )
+        return self
 
     @property
     def steps_file(self) -> Path:
@@ -183,6 +205,8 @@ def _validate(values: dict[str, Any], where: str, environ: Mapping[str, str]) ->
     except ValidationError as error:
         first = error.errors()[0]
     keys = [str(part) for part in first["loc"]]
+    if not keys:
+        raise UserError(f"{where}: {first['msg'].removeprefix('Value error, ')}")
     variable = PREFIX + "__".join(keys).upper()
     place = f"environment variable {variable}" if variable in environ else f"{where}: key {'.'.join(keys)!r}"
     if first["type"] == "extra_forbidden":

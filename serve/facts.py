@@ -32,6 +32,8 @@ class Facts:
     ready_s: float
     pid: int
     api_key_file: str | None = None
+    trajectory_steps: int | None = None
+    """Window the model was trained on, when `policy.json` says so."""
 
     def line(self) -> str:
         """The facts as one canonical JSON line."""
@@ -43,6 +45,8 @@ class Facts:
         if self.api_key_file:
             route["api_key_file"] = self.api_key_file
         route |= {"model_hash": self.model_hash, **self.decision, "grammar": True}
+        if self.trajectory_steps:
+            route["trajectory_steps"] = self.trajectory_steps
         return yaml.safe_dump({"route": route}, sort_keys=False, default_flow_style=None, width=120)
 
 
@@ -57,6 +61,11 @@ def decision_config(folder: Path) -> dict[str, Any]:
     from serve.decision_tokens import decision_tokens
 
     return decision_tokens(AutoTokenizer.from_pretrained(folder)).as_config()
+
+
+def trained_window(folder: Path) -> int | None:
+    """`trajectory_steps` of the data the model was trained on, from `policy.json`; None when it says nothing."""
+    return read_policy(folder).trajectory_steps if (folder / "policy.json").exists() else None
 
 
 def engine_name(build: Build) -> str:

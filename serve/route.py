@@ -24,7 +24,7 @@ from pmem.errors import UserError, exit_code
 from pmem.prompt import PROMPT_VERSION
 from serve.capacity_settings import read_key
 from serve.command import Command, Names, names_of, server_command
-from serve.facts import Facts, base_url, decision_config, engine_name
+from serve.facts import Facts, base_url, decision_config, engine_name, trained_window
 from serve.model_folder import check_model_folder
 from serve.readiness import NotReady, Target, wait_until_ready
 from serve.route_config import RouteConfig
@@ -94,6 +94,7 @@ class Launcher:
             engine=engine_name(self.build), decision=self._target.decision, prob_speak_probe=round(prob_speak, 6),
             ready_s=round(ready_s, 1), pid=pid,
             api_key_file=str(config.api_key_file.resolve()) if config.api_key_file else None,
+            trajectory_steps=trained_window(config.model),
         )  # fmt: skip
         if not self.ready.is_set():
             print(f"# settings for the runtime\n{facts.settings_yaml()}{facts.line()}", flush=True)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pmem.errors import UserError
-from pmem.settings import Settings, load_settings, parse_settings
+from pmem.settings import RouteSettings, Settings, load_settings, parse_settings
 
 
 def load(text: str, tmp_path: Path, **environ: str) -> Settings:
@@ -74,6 +74,20 @@ def test_a_named_file_must_exist_and_be_text(tmp_path: Path) -> None:
         load_settings(tmp_path / "bin.yaml", environ={})
     with pytest.raises(UserError, match="cannot be read"):
         load_settings(tmp_path, environ={})
+
+
+ROUTE = "route: {url: http://h/v1, model: m, trajectory_steps: 2}\n"
+
+
+def test_the_window_the_model_was_trained_on_travels_with_it(tmp_path: Path) -> None:
+    assert load(ROUTE, tmp_path).trajectory_steps == 2
+    assert load(ROUTE + "trajectory_steps: 2", tmp_path).trajectory_steps == 2
+    assert load("route: {url: http://h/v1, model: m}", tmp_path).trajectory_steps == 8
+    assert Settings(route=RouteSettings(url="u", model="m", trajectory_steps=3)).trajectory_steps == 3
+    with pytest.raises(UserError, match="trajectory_steps is 8, but the model of the route was trained to see 2; leave it out"):
+        load(ROUTE + "trajectory_steps: 8", tmp_path)
+    with pytest.raises(UserError, match="trajectory_steps is 4"):
+        load(ROUTE, tmp_path, PMEM_TRAJECTORY_STEPS="4")
 
 
 def test_settings_are_frozen() -> None:
