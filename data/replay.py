@@ -99,9 +99,9 @@ def replay_rollout(rollout: Rollout, writer: Writer, *, split: str, cadence: int
 def restore_ref(rollout: Rollout, step: int) -> str | None:
     """How to rebuild the state behind a snapshot of a simulated rollout: everything `data.episode` needs, as canonical JSON.
 
-    Null for imported rollouts, which have no seed.
+    Null for imported rollouts, which have no seed, and for those of a real model, which cannot be drawn again.
     """
-    if rollout.seed is None:
+    if rollout.seed is None or "agent_seed" not in rollout.agent.params:
         return None
     params = {key: value for key, value in rollout.agent.params.items() if key != "mechanisms"}
     agent = {"name": rollout.agent.name, "params": params}

@@ -1,27 +1,34 @@
 """Simulated rollouts: the decaying agent works on seeded tasks with real execution, without any memory.
 
     python -m data.simulate out=runs/rollouts.jsonl num_tasks=260
+    python -m data.simulate out=runs/llm.jsonl strengths=[llm] llm.url=http://127.0.0.1:8000/v1 llm.model=qwen num_tasks=40
 
 The same configuration gives the same bytes on any number of cores; every rollout can be rebuilt from its family, seed and agent.
+Strength `llm` is a real model behind an endpoint (data.llm_agent); what it does is its own and cannot be rebuilt.
 """
 
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 
 from data.agent import STRENGTHS
 from data.envs import FAMILIES, HELDOUT
 from data.envs.base import draw
 from data.episode import Episode, process_place
+from data.llm_agent import LlmConfig
+from data.llm_episode import LlmEpisode
 from data.parallel import ordered_map
 from data.progress import track
+from pmem.backend import Backend
 from pmem.config import parse_stage
 from pmem.errors import UserError, exit_code
 from pmem.rollout import Rollout, write_rollouts
 
 DEFAULT = Path("configs/simulate.yaml")
+LLM = "llm"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +46,9 @@ class SimulateConfig:
     num_heldout: int = 50
     """Tasks over `heldout_families`."""
     strengths: tuple[str, ...] = ("weak", "medium", "strong")
-    """Agent strengths; each task gets one by hash."""
+    """Agent strengths, or llm; each task gets one by hash."""
+    llm: LlmConfig = field(default_factory=LlmConfig)
+    """The acting model of strength llm."""
     min_acts: int = 12
     """Shortest script."""
     max_acts: int = 20
@@ -54,8 +63,8 @@ class SimulateConfig:
             if name not in FAMILIES:
                 raise UserError(f"families: unknown family {name!r}; known are {', '.join(sorted(FAMILIES))}")
         for name in self.strengths:
-            if name not in STRENGTHS:
-                raise UserError(f"strengths: unknown strength {name!r}; known are {', '.join(STRENGTHS)}")
+            if name not in {*STRENGTHS, LLM}:
+                raise UserError(f"strengths: unknown strength {name!r}; known are {', '.join([*STRENGTHS, LLM])}")
         if not self.strengths or not 8 <= self.min_acts <= self.max_acts <= 80:
             raise UserError("simulate: needs at least one strength and 8 <= min_acts <= max_acts <= 80")
 
@@ -89,8 +98,10 @@ def _job(config: SimulateConfig, family: str, seed: int) -> Job:
     return Job(family, seed, num_acts, strength, int(draw("agent", family, seed, config.seed) * 2**31))
 
 
-def run_job(job: Job) -> tuple[Rollout, int]:
+def run_job(job: Job, llm: LlmConfig) -> tuple[Rollout, int]:
     """The rollout of a job, and how many real processes it started."""
+    if job.strength == LLM:
+        return _run_llm(job, llm)
     before = process_place().environment.sandbox.num_processes
     episode = Episode(job.family, job.seed, STRENGTHS[job.strength], job.agent_seed, num_acts=job.num_acts)
     while not episode.done:
@@ -98,10 +109,29 @@ def run_job(job: Job) -> tuple[Rollout, int]:
     return episode.rollout(), process_place().environment.sandbox.num_processes - before
 
 
+def _run_llm(job: Job, llm: LlmConfig) -> tuple[Rollout, int]:
+    episode = LlmEpisode(job.family, job.seed, llm, _endpoint(llm), job.agent_seed, num_acts=job.num_acts)
+    try:
+        while not episode.done:
+            episode.advance()
+        return episode.rollout(), episode.environment.sandbox.num_processes
+    finally:
+        episode.close()
+
+
+@cache
+def _endpoint(llm: LlmConfig) -> Backend:
+    """One client a process."""
+    return llm.open()
+
+
 def simulate(config: SimulateConfig) -> tuple[list[Rollout], int]:
     """Every rollout sorted by id, and the number of real processes."""
     todo = jobs(config)
-    done = list(track(ordered_map(run_job, todo, config.num_workers), "simulating", total=len(todo), unit="rollouts"))
+    if LLM in config.strengths:
+        _endpoint(config.llm)  # a wrong address is said before processes start
+    work = partial(run_job, llm=config.llm)
+    done = list(track(ordered_map(work, todo, config.num_workers), "simulating", total=len(todo), unit="rollouts"))
     return sorted((rollout for rollout, _ in done), key=lambda rollout: rollout.rollout_id), sum(count for _, count in done)
 
 
@@ -112,8 +142,9 @@ def main() -> int:
     rollouts, num_processes = simulate(config)
     write_rollouts(config.out, rollouts)
     seconds = time.perf_counter() - start
-    passed = Counter(rollout.agent.name for rollout in rollouts if rollout.outcome.success)
-    total = Counter(rollout.agent.name for rollout in rollouts)
+    names = {rollout.rollout_id: LLM if rollout.agent.name == config.llm.name() else rollout.agent.name for rollout in rollouts}
+    passed = Counter(names[rollout.rollout_id] for rollout in rollouts if rollout.outcome.success)
+    total = Counter(names.values())
     rates = ", ".join(f"{name} {passed[name]}/{total[name]}" for name in config.strengths)
     print(
         f"simulated {len(rollouts)} rollouts in {seconds:.0f} s with {num_processes} real processes; "

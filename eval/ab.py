@@ -2,6 +2,7 @@
 
 Run:  python -m eval.ab                                     (configs/ab.yaml, about 4 minutes on 2 cores)
       python -m eval.ab arms=[never,rules,sft] num_tasks=100 agents=[weak]
+      python -m eval.ab arms=[never,rules] agents=[llm] llm.url=http://127.0.0.1:8000/v1 llm.model=qwen
 Writes ab.json: pass rate, reminders a task, tokens and seconds an injection with intervals clustered by task, paired
 differences against never and rules with exact McNemar, power, and one row a trial. Finished arms are kept under
 <run>/.cache/ab, so a stopped run goes on.
@@ -9,18 +10,20 @@ differences against never and rules with exact McNemar, power, and one row a tri
 
 import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from data.llm_agent import LlmConfig
 from data.progress import track
+from data.simulate import LLM
 from data.snapshots import trajectory_steps
 from eval.arms import make_arm
 from eval.backends import model_folder, open_backend
-from eval.live import LiveArm, LiveEpisode, TrialResult, TrialSpec, Writer, run_trials
+from eval.live import LiveArm, TrialResult, TrialSpec, run_trials
 from eval.run_files import RunFiles
+from eval.runner import SIMULATED, Runner, open_runner
 from eval.trials import arm_json, power_json
 from pmem.atomic import write_text
 from pmem.backend import Backend
@@ -48,7 +51,15 @@ class AbConfig:
     families: tuple[str, ...] = ()
     """Task families; empty: all that the environments know."""
     agents: tuple[str, ...] = ("weak", "medium")
-    """Strengths of the simulated agent; tasks are dealt to them in turn."""
+    """Strengths of the simulated agent, or llm for the model behind `llm`; tasks are dealt to them in turn."""
+    llm: LlmConfig = field(default_factory=LlmConfig)
+    """The acting model of agent llm."""
+    runner: str = SIMULATED
+    """simulated, or module:function of your own tasks (eval.runner); eval.tau2:runner for tau2-bench."""
+    runner_options: dict[str, Any] = field(default_factory=dict)
+    """What that function wants to know."""
+    threads: int = 8
+    """Episodes that act side by side when the acting agent is a model behind a server."""
     num_tasks: int = 32
     """Tasks, dealt to families and agents in turn; seeds lie beyond those of data.simulate."""
     other_tasks: int | None = 10
@@ -81,8 +92,8 @@ class AbConfig:
     """Default <run>/ab.json."""
 
     def __post_init__(self) -> None:
-        if min(self.num_tasks, self.cadence, self.width, 1 if self.other_tasks is None else self.other_tasks) < 1:
-            raise UserError("zero trials: num_tasks, other_tasks, cadence and width must be at least 1")
+        if min(self.num_tasks, self.cadence, self.width, self.threads, 1 if self.other_tasks is None else self.other_tasks) < 1:
+            raise UserError("zero trials: num_tasks, other_tasks, cadence, width and threads must be at least 1")
         if not self.agents:
             raise UserError("agents is empty; name at least one strength, such as weak")
         if self.bank_writer not in {"scripted", "policy"}:
@@ -92,7 +103,7 @@ class AbConfig:
 def main(argv: list[str] | None = None) -> int:
     config = parse_stage(AbConfig, __doc__, Path("configs/ab.yaml"), argv)
     started = time.perf_counter()
-    harness = Harness(config, task_specs(config), simulated_episode(config))
+    harness = Harness(config, open_runner(config))
     results = harness.run()
     content = summary(config, results)
     write_text(config.out or RunFiles(config.run).ab, json.dumps(content, indent=1) + "\n")
@@ -104,53 +115,12 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def task_specs(config: AbConfig) -> list[TrialSpec]:
-    """The matched trials, the same for every arm."""
-    from data.envs import FAMILIES
-
-    families = config.families or tuple(sorted(FAMILIES))
-    unknown = sorted(set(families) - set(FAMILIES))
-    if unknown:
-        raise UserError(f"unknown family {unknown[0]!r}; known are {', '.join(sorted(FAMILIES))}")
-    specs = []
-    for index in range(config.num_tasks):
-        family, rest = families[index % len(families)], index // len(families)
-        agent = config.agents[rest % len(config.agents)]
-        specs.append(TrialSpec(family, config.first_seed + rest, agent, config.seed + index))
-    return specs
-
-
-def simulated_episode(config: AbConfig) -> Callable[[TrialSpec], LiveEpisode]:
-    """The runner adapter of the simulated environments; anybody's own looks like this (docs/evaluation.md)."""
-    from data.agent import STRENGTHS
-    from data.episode import Episode
-
-    unknown = sorted(set(config.agents) - set(STRENGTHS))
-    if unknown:
-        raise UserError(f"unknown agent {unknown[0]!r}; known are {', '.join(STRENGTHS)}")
-
-    def open_episode(spec: TrialSpec) -> LiveEpisode:
-        return Episode(spec.family, spec.seed, STRENGTHS[spec.agent], spec.agent_seed, num_acts=config.num_acts)
-
-    return open_episode
-
-
-def scripted_writer(spec: TrialSpec, num_acts: int) -> Writer:
-    """The bank writer of replay, with the same stated miss and error rates."""
-    from data.bank_writer import WriterConfig, task_writer
-
-    return task_writer(
-        WriterConfig(), f"ab:{spec.family}:{spec.seed}:{spec.agent_seed}", spec.family, spec.seed, num_acts
-    ).operations
-
-
 class Harness:
     """Runs the arms one after another over the same specs, each finished arm kept on disk."""
 
-    def __init__(self, config: AbConfig, specs: Sequence[TrialSpec], open_episode: Callable[[TrialSpec], LiveEpisode]) -> None:
+    def __init__(self, config: AbConfig, runner: Runner) -> None:
         self.config = config
-        self.specs = specs
-        self.open_episode = open_episode
+        self.runner = runner
         self.files = RunFiles(config.run)
         self.cache = config.run / ".cache" / "ab"
         self.results: dict[str, list[TrialResult]] = {}
@@ -174,8 +144,8 @@ class Harness:
         config, specs = self.config, self.specs_of(arm)
         settings = Settings(cadence_tool_calls=1, trajectory_steps=trajectory_steps(self.files.snapshots), telemetry=False)
         running = run_trials(
-            self.live_arm(arm), specs, self.open_episode, width=config.width, cadence=config.cadence, settings=settings,
-            writer_for=partial(scripted_writer, num_acts=config.num_acts) if config.bank_writer == "scripted" else None,
+            self.live_arm(arm), specs, self.runner.open_episode, width=config.width, cadence=config.cadence, settings=settings,
+            writer_for=self.runner.writer_for if config.bank_writer == "scripted" else None, threads=self.runner.threads,
         )  # fmt: skip
         results = list(track(running, f"trials of {arm}", total=len(specs), unit="trials"))
         if arm == "never" and any(trial.num_rows for trial in results):
@@ -186,7 +156,7 @@ class Harness:
     def specs_of(self, arm: str) -> Sequence[TrialSpec]:
         """All specs for the candidate, for random at its rate, and for arms that cost no model; fewer for the dear ones."""
         cheap = {"never", "rules", "oracle", "full_bank", "retrieval", "random", self.config.candidate}
-        return self.specs if arm in cheap else self.specs[: self.config.other_tasks]
+        return self.runner.specs if arm in cheap else self.runner.specs[: self.config.other_tasks]
 
     def live_arm(self, arm: str) -> LiveArm:
         """Policy and session of an arm."""
@@ -237,6 +207,8 @@ class Harness:
         specs = [asdict(spec) for spec in self.specs_of(arm)]
         common: list[Any] = [arm, specs, config.cadence, config.num_acts, config.bank_writer, PROMPT_VERSION,
                              trajectory_steps(self.files.snapshots)]  # fmt: skip
+        if config.runner != SIMULATED or LLM in config.agents:
+            common += [config.runner, config.runner_options, asdict(replace(config.llm, api_key_file=None))]
         if arm in {"never", "rules", "oracle", "full_bank", "retrieval"}:
             return content_id(common)
         threshold = self.threshold(arm).threshold_id if arm in MODEL_OF else None
@@ -247,6 +219,7 @@ class Harness:
 def summary(config: AbConfig, results: dict[str, list[TrialResult]]) -> dict[str, Any]:
     """The content of ab.json."""
     settings = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(config).items()}
+    settings["llm"] = {key: value for key, value in settings["llm"].items() if key != "api_key_file"}
     settings["models"] = {arm: str(path) for arm, path in (config.models or {}).items()}
     return {
         "format": "pmem.ab/1",

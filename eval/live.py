@@ -8,6 +8,7 @@ becomes one in ten lines (docs/evaluation.md). Sessions are the runtime's own, f
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -188,15 +189,18 @@ class LiveArm:
 
 def run_trials(
     arm: LiveArm, specs: Sequence[TrialSpec], open_episode: Open, *, width: int, cadence: int, settings: Settings,
-    writer_for: Callable[[TrialSpec], Writer] | None = None,
+    writer_for: Callable[[TrialSpec], Writer] | None = None, threads: int = 1,
 ) -> Iterator[TrialResult]:  # fmt: skip
-    """Yield results in the order of `specs`; `width` episodes run at once. Workspaces are isolated by the episodes themselves."""
+    """Yield results in the order of `specs`; `width` episodes run at once. Workspaces are isolated by the episodes themselves.
+
+    `threads`: so many episodes act side by side, for agents that wait for a server.
+    """
     for start in range(0, len(specs), width):
         batch: list[Trial] = []
         try:
             for spec in specs[start : start + width]:
                 batch.append(_open(arm, spec, open_episode(spec), cadence, settings, writer_for))
-            _lockstep(arm, batch)
+            _lockstep(arm, batch, threads)
             yield from [trial.result() for trial in batch]
         finally:
             for trial in batch:
@@ -233,11 +237,19 @@ class _Named:
         raise AssertionError("a lockstep session is completed from outside")
 
 
-def _lockstep(arm: LiveArm, batch: Sequence[Trial]) -> None:
+def _acts(live: Sequence[Trial], threads: int) -> list[Snapshot | None]:
+    """One act of each trial, in order; side by side where the episodes allow it."""
+    if threads == 1:
+        return [trial.act() for trial in live]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(Trial.act, live))
+
+
+def _lockstep(arm: LiveArm, batch: Sequence[Trial], threads: int = 1) -> None:
     for trial in batch:
         trial.observe()
     while live := [trial for trial in batch if not trial.episode.done]:
-        due = [(trial, snapshot) for trial in live if (snapshot := trial.act()) is not None]
+        due = [(trial, snapshot) for trial, snapshot in zip(live, _acts(live, threads)) if snapshot is not None]
         if arm.oracle:
             _tell_truth(trial for trial in live if not trial.episode.done)
         if not due:
