@@ -3,6 +3,7 @@
 Run:  python -m eval.selection                              (configs/selection.yaml: cases from the run's own labels, split test)
       python -m eval.selection cases=my_cases.jsonl         (your own: JSON lines {"snapshot_id", "family", "expected_ids":
       [...]})
+      python -m eval.selection cases=lessons.jsonl          (of `pmem lessons case`: which lessons to keep, eval/lesson_selection.py)
 Expected are the citations of the best measured candidate where a reminder is needed, and nothing where silence is right.
 Printed and written to selection.json: exact-set correctness, precision, recall of ids, latency and tokens, for each arm and
 family, with intervals.
@@ -10,17 +11,17 @@ family, with intervals.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from eval import lesson_selection
 from eval.choose import calibrated, only_scored
 from eval.decisions import Decision, read_decisions
 from eval.operating import MODEL_ARMS, align, at_threshold
 from eval.run_files import RunFiles
-from eval.statistics import NOT_MEASURED, Figure, bootstrap, mean, ratio
+from eval.selection_figures import Case, Kept, family_table
+from eval.statistics import Figure
 from eval.truth import Truth, read_truths
 from pmem.atomic import write_text
 from pmem.config import parse_stage
@@ -40,22 +41,18 @@ class SelectionConfig:
     """Your own cases over snapshots of the run, instead of the labels'."""
     candidate: str = "sft_grpo"
     """Arm whose threshold is threshold.json."""
+    kept: Path | None = None
+    """Cases of lessons only: what another selector kept, as JSON lines {"case_id", "kept_ids": [...]}."""
+    settings: Path | None = None
+    """Cases of lessons only: settings of the runtime whose route is asked as a further arm."""
     seed: int = 17
     """Of the bootstrap."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """What should be cited at a snapshot; empty = silence."""
-
-    snapshot_id: str
-    task: str
-    family: str
-    expected: frozenset[str]
-
-
 def main(argv: list[str] | None = None) -> int:
     config = parse_stage(SelectionConfig, __doc__, Path("configs/selection.yaml"), argv)
+    if config.cases and lesson_selection.holds_lesson_cases(config.cases):
+        return lesson_selection.run(config.cases, kept=config.kept, settings=config.settings, seed=config.seed)
     files = RunFiles(config.run)
     truths = read_truths(files.snapshots, files.labels, [config.split])
     cases = read_cases(config.cases, truths) if config.cases else cases_from(truths)
@@ -123,29 +120,7 @@ def operating_rows(
 
 def arm_table(cases: Sequence[Case], rows: dict[str, Decision], seed: int) -> dict[str, Any]:
     """Figures over all cases and for each family."""
-    judged = [(case, rows[case.snapshot_id]) for case in cases if case.snapshot_id in rows]
-    table = {"all": figures(judged, seed)}
-    for family in sorted({case.family for case, _ in judged}):
-        table[family] = figures([(case, row) for case, row in judged if case.family == family], seed)
-    return table
-
-
-def figures(judged: Sequence[tuple[Case, Decision]], seed: int) -> dict[str, Any]:
-    """Exact-set correctness, precision and recall of ids, milliseconds and tokens a step."""
-    said = [frozenset(row.cited_ids) if row.spoke else frozenset() for _, row in judged]
-    expected = [case.expected for case, _ in judged]
-    tasks = [case.task for case, _ in judged]
-    both = np.array([float(len(left & right)) for left, right in zip(said, expected)])
-    num_said, num_expected = np.array([float(len(ids)) for ids in said]), np.array([float(len(ids)) for ids in expected])
-    exact = np.array([float(left == right) for left, right in zip(said, expected)])
-    made = {
-        "exact": bootstrap(mean(exact), tasks, seed=seed, proportion=True),
-        "precision": bootstrap(ratio(both, num_said), tasks, seed=seed, proportion=True) if num_said.any() else NOT_MEASURED,
-        "recall": bootstrap(ratio(both, num_expected), tasks, seed=seed, proportion=True) if num_expected.any() else NOT_MEASURED,
-        "latency_ms": bootstrap(mean(np.array([row.latency_ms for _, row in judged])), tasks, seed=seed),
-        "tokens": bootstrap(mean(np.array([float(row.tokens_in + row.tokens_out) for _, row in judged])), tasks, seed=seed),
-    }
-    return {name: asdict(figure) for name, figure in made.items()}
+    return family_table([(case, Kept.of(rows[case.snapshot_id])) for case in cases if case.snapshot_id in rows], seed)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,11 @@ pmem lessons review FILE                                            a candidate 
 pmem lessons import FILE · export [FILE]                           JSON lines of pmem.lesson/1
 pmem lessons start [--folder DIR]                                  what a session here would be told, and what is cut
 pmem lessons deliveries                                            what was delivered to whom
-pmem lessons receipts TASK [--attempt A] [--budget N]              receipts of a task for a completion check
+pmem lessons receipt CALL --task T --tool NAME --status ok [SUMMARY] · receipts TASK [--attempt A] [--budget N]
+                                                                   keep what a call came to · a task's, for a completion check
+pmem lessons remember TITLE [BODY] --task T --call C…              a fact that successful calls of this attempt verified
+pmem lessons select WORDS… [--tag T] (--days N | --all) [--model]  relevance-required material that bears on a request
+pmem lessons case FILE WORDS… --expect ID… --family F --all        freeze a request for `python -m eval.selection cases=FILE`
 pmem lessons agents TASK FOLDER [--replace]                        assemble AGENTS.md from linked instructions
 pmem lessons publish FOLDER PATH… --title T [--base ID]            a checkpoint: content-addressed, with its bases
 pmem lessons materialize ID FOLDER                                 bring a checkpoint's files, bases first
@@ -29,7 +33,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pmem.cli_output import command_parser, settings_of
-from pmem.lessons import command_files, command_records
+from pmem.lessons import command_files, command_records, command_session
 from pmem.lessons.records import COLLECTIONS, KINDS, RELATIONS
 
 Action = Callable[[argparse.Namespace], int]
@@ -60,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_records(command)
     _add_ways(command)
+    _add_session(command)
     _add_files(command)
     return parser
 
@@ -112,6 +117,41 @@ def _add_ways(command: _Command) -> None:
     receipts.add_argument("--budget", type=int, default=800, help="tokens, counted as ceil(chars / 4)")
     policy = command("policy", command_records.policy, "tag")
     policy.add_argument("--apply", action="store_true", help="without it only the report")
+
+
+def _add_session(command: _Command) -> None:
+    kept = command("receipt", command_session.keep_receipt, "call")
+    kept.add_argument("summary", nargs="?", default="")
+    kept.add_argument("--tool", required=True)
+    kept.add_argument("--status", required=True, choices=["ok", "error", "uncertain", "running"])
+    fact = command("remember", command_session.remember_fact, "title")
+    fact.add_argument("body", nargs="?", default="")
+    fact.add_argument("--call", action="append", required=True, help="a call whose receipt verifies it")
+    fact.add_argument("--tags", default="")
+    for recorded in (kept, fact):
+        recorded.add_argument("--task", required=True)
+        recorded.add_argument("--attempt", default="1")
+    asked = command("select", command_session.select_records)
+    asked.add_argument("--model", action="store_true", help="ask the settings' chat or memory route which to keep")
+    case = command("case", command_session.freeze_case)
+    case.add_argument("file", type=Path)
+    case.add_argument("--expect", action="append", default=[], metavar="ID", help="an id that a right selection keeps")
+    case.add_argument("--family", default="own")
+    for request in (asked, case):
+        request.add_argument("words", nargs="+")
+        request.add_argument("--tag", action="append", default=[], help="adds records of this tag; hides none")
+        request.add_argument("--days", type=_days, default=None, help="only what was changed in the last N days")
+        request.add_argument("--all", action="store_true", help="without a limit in time")
+    for session in (kept, fact, asked, case):
+        session.add_argument("--session", default="command", help="id of the session that asks")
+        session.add_argument("--folder", type=Path, default=Path(), help="a folder of its repository (default: this one)")
+
+
+def _days(text: str) -> float:
+    days = float(text)
+    if not 0 <= days <= 100_000:
+        raise ValueError(text)
+    return days
 
 
 def _add_files(command: _Command) -> None:

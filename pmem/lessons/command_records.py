@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from pmem.cli_output import print_json
 from pmem.errors import UserError
 from pmem.lessons import curation
@@ -170,7 +172,7 @@ def undo_change(options: argparse.Namespace) -> int:
 def add_record(options: argparse.Namespace) -> int:
     scope = "global" if options.everywhere else "repository"
     values: dict[str, Any] = {
-        "kind": options.kind, "title": options.title[:200], "body": options.body, "collection": options.collection,
+        "kind": options.kind, "title": options.title, "body": options.body, "collection": options.collection,
         "scope": scope, "repository": None if options.everywhere else _repository(options.folder),
         "tags": tuple(tag for tag in options.tags.split(",") if tag),
     }  # fmt: skip
@@ -179,7 +181,7 @@ def add_record(options: argparse.Namespace) -> int:
             from pmem.lessons.materialize import directory_payload
 
             values |= {"payload": directory_payload(Path(options.body or options.title)), "relevance_required": True}
-        record = add(store, Draft.model_validate(values), person_of(options), tasks=options.task)
+        record = add(store, draft_of(**values), person_of(options), tasks=options.task)
     return say(options, as_json(record), f"kept {record.id}, approved by {record.decided_by}")
 
 
@@ -217,6 +219,15 @@ def policy(options: argparse.Namespace) -> int:
     did = "changed" if options.apply else "would change"
     found = {"tag": report.tag, "applied": options.apply, "records": report.changed, "already": report.num_already}
     return say(options, found, f"{did} {len(report.changed)} records of tag {report.tag}; {report.num_already} were so already")
+
+
+def draft_of(**values: Any) -> Draft:
+    """A draft from a command's words. Raises UserError."""
+    try:
+        return Draft.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UserError(f"{first['loc'][0]}: {first['msg'].lower()}; shorten or mend it") from None
 
 
 def as_json(record: Record) -> dict[str, Any]:

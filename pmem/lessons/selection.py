@@ -1,14 +1,14 @@
 """Relevance-required material: search proposes at most 32 candidates, the policy keeps ids, code intersects.
 
-    found = candidates(store, Request(strings=("release",), depth=Depth()), repository="/src/app", session="s2")
-    chosen = keep(store, found, kept=policy_ids, session="s2")
+    request = Request(strings=("release",), depth=Depth())
+    chosen = select(store, request, WordSelector(), repository="/src/app", session="s2")      # selectors.py
     chosen.text                  # says that it is remembered; a locator shows metadata, never bytes
 
 `depth` None returns no history. Tag hints add candidates and never hide one that is named by id, name or description.
 A record of another session needs a person's approval; one of the same session may come unapproved and is marked.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,10 +52,25 @@ class Request:
     depth: Depth | None = None
 
 
+class Seen(Protocol):
+    """What a selector sees of a candidate: a record, or a frozen candidate of a benchmark case."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def body(self) -> str: ...
+    @property
+    def tags(self) -> tuple[str, ...]: ...
+
+
 class Selector(Protocol):
     """Decides which candidates bear on a task: a model, a rule or a person."""
 
-    def select(self, request: Request, found: "tuple[Record, ...]") -> Iterable[str]:
+    def select(self, strings: Sequence[str], tags: Sequence[str], found: Sequence[Seen]) -> Iterable[str]:
         """Ids to keep; ids that were no candidates are ignored."""
         ...
 
@@ -77,6 +92,15 @@ class Chosen:
             session=session, repository=repository, text=self.text, delivered=self.delivered, cut=self.cut, num_cut=len(self.cut),
             tokens=estimate_tokens(self.text),
         )  # fmt: skip
+
+
+def select(store: LessonStore, request: Request, selector: Selector, *, repository: str | None, session: str) -> Chosen:
+    """Search, note the lookup, let the selector keep ids, intersect. What belongs to this session and needs no selection is in."""
+    here = current(store, session=session, repository=repository)
+    found = candidates(store, request, repository=repository, session=session)
+    mark_read(store, found)
+    kept = selector.select(request.strings, request.tags, found) if found else ()
+    return keep(store, (*here, *found), [*(record.id for record in here), *kept], session=session)
 
 
 def candidates(store: LessonStore, request: Request, *, repository: str | None, session: str) -> tuple[Record, ...]:
@@ -139,8 +163,10 @@ def current(store: LessonStore, *, session: str, repository: str | None) -> tupl
     return tuple(record for record in map(record_of, store.rows(query, (place, session))) if may_deliver(record, session))
 
 
-def mark_read(store: LessonStore, records: Iterable[Record]) -> None:
+def mark_read(store: LessonStore, records: Sequence[Record]) -> None:
     """Note that records were looked up: read is not used, and neither says that they are true."""
+    if not records:
+        return
     with store.transaction() as connection:
         at = store.clock()
         connection.executemany("UPDATE nodes SET read = ? WHERE id = ?", [(at, record.id) for record in records])

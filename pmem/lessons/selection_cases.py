@@ -1,7 +1,7 @@
 """Cases for the selection benchmark: frozen candidates, the ids an expert expects, and the ids a selector kept.
 
-    write_cases(path, [case_of(request, found, expected=["les-…"], family="release")])
-    for case in read_cases(path): result = judged(case, kept)
+    write_cases(path, [case_of(request, found, expected=["les-…"], family="release")])      # `pmem lessons case` does this
+    for case in read_cases(path): result = judged(case, kept)                               # `python -m eval.selection` does this
 
 One JSON object a line, `pmem.selection_case/1`; people may write their own. Candidates stand in the case with their text, so a
 case needs no store and every selector sees the same ones.
@@ -19,6 +19,8 @@ from pmem.canonical import canonical_json, content_id
 from pmem.errors import UserError
 from pmem.lessons.records import Record
 from pmem.lessons.selection import Request
+
+FORMAT = "pmem.selection_case/1"
 
 
 class _Strict(BaseModel):

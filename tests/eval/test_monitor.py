@@ -10,7 +10,7 @@ import pytest
 
 from eval import monitor, selection, sweep
 from eval.run_files import RunFiles
-from eval.selection import Case, figures
+from eval.selection_figures import Case, Kept, figures
 from pmem.errors import UserError
 from pmem.telemetry import StepRow
 from pmem.threshold import Threshold, write_threshold
@@ -107,7 +107,7 @@ def test_selection_counts_exact_sets_precision_and_recall(tmp_path: Path) -> Non
     sets = {"a": frozenset({"x"}), "b": frozenset(), "c": frozenset({"y", "z"})}
     common = {"arm": "sft", "decision": "injected", "reason": "intervened", "spoke": True}
     pairs = [
-        (Case(name, f"task {name}", "git", sets[name]), Decision(snapshot_id=name, cited_ids=ids, **common))
+        (Case(name, f"task {name}", "git", sets[name]), Kept.of(Decision(snapshot_id=name, cited_ids=ids, **common)))
         for name, ids in (("a", ["x"]), ("b", ["x"]), ("c", ["y"]))
     ]
     found = figures(pairs, 0)
