@@ -13,7 +13,7 @@ from pmem.prompt import PROMPT_VERSION
 from serve.capacity_settings import BodyLimits, CapacitySettings
 from serve.route_config import RouteConfig
 from serve.slots import SlotLimits
-from serve.vllm_build import MODULE, Build
+from serve.vllm_build import MODULE, RANGE, Build
 
 MIDDLEWARE = "serve.capacity.CapacityLimit"
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -64,7 +64,7 @@ def adapter_rank(folder: Path) -> int:
 def server_command(config: RouteConfig, build: Build, names: Names, known: frozenset[str] | None) -> Command:
     """The command of a configuration. Flags that the installed version lacks (`known`; None: unknown) are left out and said."""
     flags = _flags(config, build, names)
-    notices = [] if build.is_supported else [f"vLLM {build.version} is outside the tested range 0.29 to 0.33"]
+    notices = [] if build.is_supported else [f"vLLM {build.version} is outside the tested range {RANGE}"]
     if build.cpu:
         notices.append("seeds of requests are dropped: the engine of the CPU build ends on a seeded sample")
     arguments = [sys.executable, "-m", MODULE]

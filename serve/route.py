@@ -5,7 +5,8 @@ Run:  python -m serve.route configs/route.yaml model=runs/quickstart/grpo
       python -m serve.route configs/route.yaml -- python -m eval.score …       serves while that command runs, then stops
 
 Ready means that a real decision was answered; then the settings for the runtime and one JSON line of facts are printed. A crash
-is restarted with back-off up to a limit. SIGINT and SIGTERM stop the server and every process it started.
+is restarted with back-off up to a limit; a server that was never ready is not, its last lines are shown instead (exit 2). SIGINT
+and SIGTERM stop the server and every process it started.
 """
 
 import dataclasses
@@ -29,11 +30,12 @@ from serve.model_folder import check_model_folder
 from serve.readiness import NotReady, Target, wait_until_ready
 from serve.route_config import RouteConfig
 from serve.server_process import ServerProcess
-from serve.vllm_build import Build, find_build, known_flags
+from serve.vllm_build import RANGE, Build, find_build, known_flags
 
 DEFAULT = Path("configs/route.yaml")
 HEALTHY_S = 600.0
 MAX_BACKOFF_S = 30.0
+NUM_LAST_LINES = 12
 POLL_S = 0.2
 
 
@@ -44,15 +46,19 @@ class Launcher:
         self.config, self.build, self.names, self.command = config, build, names, command
         self.stopping = threading.Event()
         self.ready = threading.Event()
+        self.was_ready = False
         key = read_key(config.api_key_file) if config.api_key_file else None
         self._target = Target(base_url(config), names.model[0], decision_config(config.model), key)
 
     def run(self) -> int:
-        """Start, watch, restart after crashes; returns 0 after a stop, 1 when it gave up."""
+        """Start, watch, restart after crashes; returns 0 after a stop, 1 when it gave up, 2 when it was never ready."""
         num_crashes = 0
         while not self.stopping.is_set():
             started = time.monotonic()
             reason = self._serve_once()
+            if not self.was_ready:
+                _say("stopped before the route was ready" if self.stopping.is_set() else self._start_failed(reason))
+                return 2
             if self.stopping.is_set():
                 break
             num_crashes = 1 if time.monotonic() - started > HEALTHY_S else num_crashes + 1
@@ -63,6 +69,13 @@ class Launcher:
             _say(f"{reason}; restart {num_crashes} of {self.config.restart_limit} in {wait_s:g} s")
             self.stopping.wait(wait_s)
         return 0
+
+    def _start_failed(self, reason: str) -> str:
+        """Why the first start failed, with the server's last lines where they are not on the screen already."""
+        if self.config.log_file is None:
+            return f"{reason}; its own output above says why"
+        lines = self.config.log_file.read_text(encoding="utf-8", errors="replace").splitlines()[-NUM_LAST_LINES:]
+        return "\n".join([f"{reason}; the last lines of {self.config.log_file}:", *("    " + line[:300] for line in lines)])
 
     def _serve_once(self) -> str:
         """One life of the server; returns why it ended."""
@@ -100,6 +113,7 @@ class Launcher:
             print(f"# settings for the runtime\n{facts.settings_yaml()}{facts.line()}", flush=True)
         if config.facts_file:
             write_text(config.facts_file, facts.line() + "\n")
+        self.was_ready = True
         self.ready.set()
 
 
@@ -117,6 +131,10 @@ def main(argv: list[str] | None = None) -> int:
     if not parsed.dry_run:
         config = _with_port(config)
     build = find_build()
+    if not build.is_supported and not config.any_version:
+        raise UserError(
+            f"vLLM {build.version} is outside the tested range {RANGE}; install one of these, or set any_version=true"
+        )
     command = server_command(config, build, names, known_flags(build))
     if parsed.dry_run:
         _print_command(command)
@@ -134,8 +152,11 @@ def _launch(launcher: Launcher, beside: list[str]) -> int:
     answer: list[int] = []
     worker = threading.Thread(target=_run_beside, args=(launcher, beside, answer))
     worker.start()
-    given_up = launcher.run()
-    worker.join()
+    try:
+        given_up = launcher.run()
+    finally:
+        launcher.stopping.set()
+        worker.join()
     return answer[0] if answer else given_up or 1
 
 
@@ -144,7 +165,13 @@ def _run_beside(launcher: Launcher, beside: list[str], answer: list[int]) -> Non
     while not launcher.ready.wait(POLL_S):
         if launcher.stopping.is_set():
             return
-    process = subprocess.Popen(beside)
+    try:
+        process = subprocess.Popen(beside)
+    except OSError as error:
+        _say(f"{beside[0]} cannot be run ({error.strerror}); name the command after --")
+        answer.append(2)
+        launcher.stopping.set()
+        return
     while process.poll() is None:
         if launcher.stopping.wait(POLL_S):
             process.terminate()

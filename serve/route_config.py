@@ -63,6 +63,8 @@ class RouteConfig:
     """Let decision reads go before generations in the engine's schedule."""
     cpu_threads: str = "auto"
     """Cores of the CPU build, as in VLLM_CPU_OMP_THREADS_BIND: `auto`, `0-7`, `nobind`."""
+    any_version: bool = False
+    """Also start versions of vLLM outside the tested range."""
     extra_args: tuple[str, ...] = ()
     """Further flags for the server as they stand."""
     ready_timeout_s: float = 600.0

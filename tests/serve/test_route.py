@@ -1,6 +1,8 @@
 """The launcher over a real server process: ready by a real decision, restarts, clean stops, nothing left behind."""
 
+import importlib.util
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,16 +18,16 @@ from typing import Any
 import pytest
 
 from pmem.errors import exit_code
-from pmem.policy_file import PolicyFile, model_hash, write_policy
+from pmem.policy_file import PolicyFile, model_hash, read_policy, write_policy
 from pmem.prompt import PROMPT_VERSION
 from pmem.settings import parse_settings
 from serve import route
 from serve.command import Command, names_of
-from serve.facts import decision_config
+from serve.facts import Facts, decision_config
 from serve.route import Launcher, main
 from serve.route_config import RouteConfig
 from serve.server_process import group_members
-from serve.vllm_build import Build
+from serve.vllm_build import Build, find_build
 from tests.tiny import tiny_model
 
 FOLDER = Path(__file__).parent
@@ -97,10 +99,21 @@ def test_a_crash_is_restarted_and_the_limit_ends_it(model: Path, capsys: pytest.
 
 
 def test_a_server_that_answers_no_decision_is_not_ready(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    of = launcher(model, ["mute=1"], restart_limit=0)
+    of = launcher(model, ["mute=1"])
     with running(of) as status:
         wait(lambda: status)
-    assert status == [1] and not of.ready.is_set() and "answers no decision" in capsys.readouterr().err
+    assert status == [2] and not of.ready.is_set() and "answers no decision" in capsys.readouterr().err
+
+
+def test_a_server_that_dies_in_its_start_shows_its_last_lines(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of = launcher(model, ["broken=no weights"], log_file=tmp_path / "logs" / "server.log")
+    with running(of) as status:
+        wait(lambda: status)
+    said = capsys.readouterr().err
+    assert status == [2] and "ended before it was ready; the last lines of" in said
+    assert "line 29\n" in said and "no weights" in said and "line 10\n" not in said and "restart" not in said
 
 
 @contextmanager
@@ -142,6 +155,41 @@ def test_a_command_beside_the_route_gives_its_exit_status(model: Path, tmp_path:
         assert process.returncode == 7 and not facts.exists()
 
 
+def test_a_command_that_is_not_there_ends_the_route(model: Path, tmp_path: Path) -> None:
+    with launched(model, tmp_path / "facts", "--", "no-such-command") as process:
+        _, errors = process.communicate(timeout=90)
+        assert process.returncode == 2 and "no-such-command cannot be run" in errors and "Traceback" not in errors
+
+
+def test_a_command_beside_a_route_that_never_starts_is_not_run(model: Path, tmp_path: Path) -> None:
+    with launched(model, tmp_path / "facts", "broken=1", "--", sys.executable, "-c", "print('ran')") as process:
+        output, errors = process.communicate(timeout=90)
+        assert process.returncode == 2 and "ran" not in output and "before it was ready" in errors
+
+
+def test_a_stop_during_the_start_is_one_sentence(model: Path, tmp_path: Path) -> None:
+    with launched(model, tmp_path / "facts", "silent=1", "child=1") as process:
+        time.sleep(3)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 2 and errors == "serve.route: stopped before the route was ready\n"
+
+
+def test_the_training_window_goes_into_facts_and_settings(model: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(model, tmp_path / "trained")
+    policy = read_policy(folder)
+    write_policy(folder, policy.model_copy(update={"config": {**policy.config, "trajectory_steps": 4}}))
+    of = launcher(folder, [], facts_file=tmp_path / "facts.json")
+    with running(of):
+        wait(of.ready.is_set)
+        facts = Facts(
+            **{name: value for name, value in json.loads((tmp_path / "facts.json").read_text()).items() if name != "format"}
+        )
+    assert facts.trajectory_steps == 4
+    settings = parse_settings(facts.settings_yaml())
+    assert settings.route is not None and settings.route.trajectory_steps == settings.trajectory_steps == 4
+
+
 def stopped(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert exit_code(lambda: main(list(arguments))) == 2
     said = capsys.readouterr().err.rpartition("it/s]")[2].removeprefix("\n")
@@ -157,6 +205,11 @@ def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
         assert f":{port} cannot be bound" in stopped(capsys, config, f"model={model}", f"port={port}")
     assert "adapter_config.json" in stopped(capsys, config, f"model={model}", f"adapters=[{tmp_path}]")
     assert "does not exist" in stopped(capsys, config, f"model={tmp_path / 'none'}")
+    monkeypatch.setattr(route, "find_build", lambda: replace(BUILD, version="0.28.1"))
+    assert "vLLM 0.28.1 is outside the tested range 0.29 to 0.33" in stopped(capsys, config, f"model={model}", "port=0")
+    monkeypatch.setattr(route, "find_build", find_build)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert "vLLM is not installed" in stopped(capsys, config, f"model={model}", "port=0")
     monkeypatch.setattr(route, "find_build", lambda: (_ for _ in ()).throw(AssertionError("reached the build")))
     (model / "tokenizer.json").unlink()
     assert "tokenizer" in stopped(capsys, config, f"model={model}")
