@@ -139,8 +139,26 @@ def reweight(targets: Sequence[Target], share_speak: float, limit: int | None = 
 
 
 def _by_decision(targets: Sequence[Target]) -> tuple[list[Target], list[Target]]:
-    ordered = sorted(targets, key=lambda one: (-one.weight, hash_fraction(f"balance:{one.snapshot['snapshot_id']}")))
+    """Reminders and silences, the surest first; among silences those that differ from a reminder in little but the plan."""
+    spoken_at = {_situation(one) for one in targets if one.reminder is not None}
+    spoken_in = {one.snapshot["rollout_id"] for one in targets if one.reminder is not None}
+
+    def rank(one: Target) -> tuple[float, bool, bool, float]:
+        alone = one.snapshot["rollout_id"] not in spoken_in
+        return -one.weight, alone, _situation(one) not in spoken_at, hash_fraction(f"balance:{one.snapshot['snapshot_id']}")
+
+    ordered = sorted(targets, key=rank)
     return [one for one in ordered if one.reminder is not None], [one for one in ordered if one.reminder is None]
+
+
+def _situation(target: Target) -> tuple[str, ...]:
+    """Task and bank as the prompt shows them."""
+    snapshot = target.snapshot
+    return (
+        snapshot["rollout_id"],
+        *snapshot["task_messages"],
+        *(entry["content"] for entry in snapshot["bank_before"]["entries"]),
+    )
 
 
 def _cut(speaking: list[Target], silent: list[Target], limit: int | None) -> list[Target]:

@@ -1,6 +1,7 @@
 """Batches of rows of like length and even mix: little padding, every row once an epoch, the same order for the same seed.
 
-An epoch's shuffle is cut into pools of some batches; inside a pool rows are sorted by length, then the batches are shuffled.
+An epoch's shuffle is cut into pools of some batches; inside a pool tasks are sorted by the length of their rows, then the batches
+are shuffled.
 """
 
 import random
@@ -19,13 +20,20 @@ IGNORED = -100
 class LengthBuckets:
     """A batch sampler: lists of row indices. `set_epoch` chooses the shuffle, so a resumed run continues in the same order.
 
-    Every batch holds speaking and silent rows in the proportion of all rows: what a batch teaches about the decision is then the
-    comparison, not how often to speak.
+    Every batch holds speaking and silent rows in the proportion of all rows, as far as possible of the same `groups` (tasks): what
+    a batch teaches about the decision is then the comparison, not how often to speak nor about which task.
     """
 
-    def __init__(self, lengths: Sequence[int], speaks: Sequence[bool], *, batch_size: int, seed: int) -> None:
+    def __init__(
+        self, lengths: Sequence[int], speaks: Sequence[bool], groups: Sequence[str], *, batch_size: int, seed: int
+    ) -> None:
         self.lengths = list(lengths)
         self.speaks = list(speaks)
+        self.groups = list(groups)
+        together: dict[str, list[int]] = {}
+        for length, group in zip(lengths, groups):
+            together.setdefault(group, []).append(length)
+        self._sizes = {group: sum(members) / len(members) for group, members in together.items()}
         self.batch_size = batch_size
         self.seed = seed
         self.epoch = 0
@@ -48,11 +56,15 @@ class LengthBuckets:
         return iter(batches)
 
     def _mixed(self, generator: random.Random) -> list[int]:
-        """All rows shuffled, both kinds spread evenly."""
+        """All groups shuffled, both kinds of rows spread evenly."""
         kinds = [[index for index, kind in enumerate(self.speaks) if kind is wanted] for wanted in (False, True)]
+        names = sorted(self._sizes)
+        generator.shuffle(names)
+        rank = {name: place for place, name in enumerate(names)}
         places: list[tuple[float, int]] = []
         for members in kinds:
             generator.shuffle(members)
+            members.sort(key=lambda index: rank[self.groups[index]])
             places += [((place + 0.5) / len(members), index) for place, index in enumerate(members)]
         return [index for _, index in sorted(places)]
 
@@ -61,10 +73,14 @@ class LengthBuckets:
         num_batches = -(-len(pool) // self.batch_size)
         batches: list[list[int]] = [[] for _ in range(num_batches)]
         for wanted in (False, True):
-            ranked = sorted((index for index in pool if self.speaks[index] is wanted), key=lambda index: self.lengths[index])
+            ranked = sorted((index for index in pool if self.speaks[index] is wanted), key=self._place)
             for place, index in enumerate(ranked):
                 batches[place * num_batches // len(ranked)].append(index)
         return _levelled(batches, self.batch_size)
+
+    def _place(self, index: int) -> tuple[float, str, int]:
+        """Groups by their mean length, the rows of a group by theirs."""
+        return self._sizes[self.groups[index]], self.groups[index], self.lengths[index]
 
 
 def _levelled(batches: list[list[int]], size: int) -> list[list[int]]:

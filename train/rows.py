@@ -4,6 +4,7 @@ Checked of every row: the prompt's ids begin the ids of prompt + completion; the
 token stands where `serve.decision_tokens` says and is one of the row's own answer; nothing is cut and nothing is dropped.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +26,8 @@ class TokenRow:
     decision_index: int
     speaks: bool
     weight: float
+    group: str
+    """Rows of one task have the same."""
     decision_label: int | None = None
     """Token that the decision is trained to be where it is not `completion_ids[decision_index]`: the row of a silence that is
     followed by what it would have said."""
@@ -120,7 +123,14 @@ def _token_row(
         decision_index=position - len(prompt),
         speaks=speaks,
         weight=float(row["weight"]),
+        group=_first_message(row),
     )
+
+
+def _first_message(row: dict[str, Any]) -> str:
+    """Hash of what the prompt says before the bank and before any later user turn."""
+    text = str(row["prompt_messages"][-1]["content"]).partition("\n# Bank\n")[0].partition("\nUser: ")[0]
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
 
 
 def _encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:

@@ -54,7 +54,8 @@ class RowTrainer(SharedParts, SFTTrainer):
     def get_train_dataloader(self) -> DataLoader:
         """Length-bucketed batches; accelerate splits them over processes."""
         lengths, speaks = [row.num_tokens for row in self.rows], [row.speaks for row in self.rows]
-        sampler = LengthBuckets(lengths, speaks, batch_size=self.args.per_device_train_batch_size, seed=self.args.seed)
+        groups = [row.group for row in self.rows]
+        sampler = LengthBuckets(lengths, speaks, groups, batch_size=self.args.per_device_train_batch_size, seed=self.args.seed)
         loader: DataLoader = DataLoader(self.rows, batch_sampler=sampler, collate_fn=self.collator)  # type: ignore[arg-type]
         return self.accelerator.prepare(loader)
 

@@ -95,8 +95,16 @@ def test_only_train_is_balanced_and_the_file_is_the_same_bytes_again(tmp_path: P
 
 def targets(num_speak: int, num_silent: int) -> list[Target]:
     labels = SnapshotLabels("s", "counterfactual", None, ())
-    return [Target({"snapshot_id": str(number)}, labels, "x" if number < num_speak else None, 1.0)
-            for number in range(num_speak + num_silent)]  # fmt: skip
+    rows = [{**snapshot_row(), "snapshot_id": str(number)} for number in range(num_speak + num_silent)]
+    return [Target(row, labels, "x" if number < num_speak else None, 1.0) for number, row in enumerate(rows)]
+
+
+def test_silences_of_an_episode_that_also_speaks_are_kept_first() -> None:
+    labels = SnapshotLabels("s", "counterfactual", None, ())
+    rows = [{**snapshot_row(rollout_id=f"r{number // 2}"), "snapshot_id": str(number)} for number in range(40)]
+    made = [Target(row, labels, "x" if number in (0, 20) else None, 1.0) for number, row in enumerate(rows)]
+    kept = [int(one.snapshot["snapshot_id"]) for one in balance(made, 0.5) if one.reminder is None]
+    assert sorted(kept) == [1, 21]
 
 
 @pytest.mark.parametrize(("num_speak", "num_silent"), [(10, 90), (90, 10), (50, 50)])

@@ -80,7 +80,7 @@ def test_a_tokenizer_that_cannot_tell_the_answers_apart_is_refused() -> None:
 
 def test_every_row_is_seen_once_an_epoch_in_the_same_order_for_the_same_seed() -> None:
     lengths = [7, 3, 9, 1, 4, 4, 8, 2, 6, 5, 3]
-    sampler = LengthBuckets(lengths, [index % 2 == 0 for index in range(11)], batch_size=3, seed=5)
+    sampler = LengthBuckets(lengths, [index % 2 == 0 for index in range(11)], ["a", "b"] * 5 + ["c"], batch_size=3, seed=5)
     first, again = list(sampler), list(sampler)
     sampler.set_epoch(1)
     assert first == again and first != list(sampler)
@@ -90,12 +90,21 @@ def test_every_row_is_seen_once_an_epoch_in_the_same_order_for_the_same_seed() -
 @pytest.mark.parametrize(("num_rows", "every"), [(200, 2), (200, 5), (197, 3), (7, 2), (16, 16)])
 def test_every_batch_mixes_both_kinds_in_proportion(num_rows: int, every: int) -> None:
     speaks = [index % every == 0 for index in range(num_rows)]
-    sampler = LengthBuckets([index * 37 % 101 for index in range(num_rows)], speaks, batch_size=8, seed=1)
+    tasks = [str(index // 3) for index in range(num_rows)]
+    sampler = LengthBuckets([index * 37 % 101 for index in range(num_rows)], speaks, tasks, batch_size=8, seed=1)
     batches = list(sampler)
     assert sorted(index for batch in batches for index in batch) == list(range(num_rows)) and len(batches) == len(sampler)
     for batch in batches:
         if len(batch) == 8:
             assert abs(sum(speaks[index] for index in batch) - 8 / every) <= 2
+
+
+def test_rows_of_one_task_that_decide_differently_meet_in_a_batch() -> None:
+    tasks = [str(index % 100) for index in range(200)]  # one speaking and one silent row of each, far apart
+    sampler = LengthBuckets([index * 37 % 101 for index in range(200)], [index < 100 for index in range(200)], tasks,
+                            batch_size=4, seed=1)  # fmt: skip
+    met = sum(sum(index < 100 and index + 100 in batch for index in batch) for batch in sampler)
+    assert met >= 90
 
 
 def test_collator_gives_the_shared_part_once_and_labels_only_completions() -> None:
