@@ -8,6 +8,7 @@ Exit code 2 with one sentence for a user's mistake, 0 otherwise; `pmem doctor` a
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Callable
 
@@ -32,7 +33,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
 def main(argv: list[str] | None = None) -> int:
     """Run one command. The console script of the package."""
     arguments = sys.argv[1:] if argv is None else argv
-    return exit_code(lambda: _dispatch(arguments))
+    return exit_code(lambda: _until_the_pipe_closes(arguments))
+
+
+def _until_the_pipe_closes(arguments: list[str]) -> int:
+    """Whoever reads our output may have enough of it (`| head`): that is no error."""
+    try:
+        try:
+            return _dispatch(arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at the end of the process is quiet
+        return 0
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -45,11 +58,7 @@ def _dispatch(arguments: list[str]) -> int:
     name = arguments[0]
     if name not in COMMANDS:
         raise UserError(f"unknown command {name!r}; commands are {', '.join(COMMANDS)}")
-    try:
-        return _command(COMMANDS[name][0])(arguments[1:]) or 0
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
+    return _command(COMMANDS[name][0])(arguments[1:]) or 0
 
 
 def _command(place: str) -> Callable[[list[str]], int | None]:

@@ -1,7 +1,10 @@
 """A user's mistake is one clear sentence on standard error and exit code 2, never a traceback."""
 
+import errno
 import sys
 from collections.abc import Callable
+
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
 
 
 class UserError(ValueError):
@@ -19,7 +22,8 @@ def exit_code(main: Callable[[], int | None]) -> int:
         if error.filename is None and error.errno is None:
             raise
         place = f" ({error.filename})" if error.filename else ""
-        print(f"error: {error.strerror or error}{place}; free space or choose a folder that can be written", file=sys.stderr)
+        mend = "free space or choose a folder that can be written" if error.errno in _UNWRITABLE else "mend it or name another"
+        print(f"error: {error.strerror or error}{place}; {mend}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("stopped; run the same command again to go on where it stood", file=sys.stderr)

@@ -132,6 +132,10 @@ def read_handoff(path: Path) -> Handoff:
         raise UserError(
             f"handoff {path} does not exist; run `pmem handoff export` in the session that should hand over"
         ) from None
+    except OSError as error:
+        raise UserError(
+            f"handoff {path} cannot be read: {error.strerror}; name a file that `pmem handoff export` wrote"
+        ) from None
     handoff = parse_handoff(text)
     if handoff is None:
         raise UserError(f"{path} holds no valid {FENCE} block of pmem.handoff/1; nothing was seeded, export it again")

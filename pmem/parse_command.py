@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, TextIO
 
+from pmem.cli_output import OneSentence
 from pmem.envelope import Malformed, parse_envelope, resolve
 from pmem.errors import UserError
 from pmem.snapshot import BankState, Entry, EntryKind
@@ -26,10 +27,11 @@ _KINDS: tuple[EntryKind, ...] = ("knowledge", "procedural")
 def run(arguments: list[str]) -> int:
     """The command `pmem parse`."""
     first, _, rest = (__doc__ or "").partition("\n")
-    parser = argparse.ArgumentParser(
+    parser = OneSentence(
         prog="pmem parse", description=first, epilog=rest.strip(), formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--jsonl", action="store_true", help="one case a line instead of one text")
+    parser.add_argument("--json", action="store_true", help="answers are JSON in any case")
     parser.add_argument("--finish-reason", choices=["stop", "length"], default=None, help="how the text ended (without --jsonl)")
     options = parser.parse_args(arguments)
     if options.jsonl:

@@ -5,6 +5,7 @@ Events rather than flat steps: triggers, user turns and compactions need them (d
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -85,15 +86,9 @@ class Rollout(_Strict):
 
 def read_rollouts(path: Path) -> Iterator[Rollout]:
     """Yield rollouts one at a time in constant memory; `.gz` files are read as they are. Raises UserError with file and line."""
-    opener = gzip.open if str(path).endswith(".gz") else open
-    try:
-        stream = opener(path, "rt", encoding="utf-8")
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist") from None
-    with stream:
-        for number, line in enumerate(stream, start=1):
-            if line.strip():
-                yield _parse_line(line, path, number)
+    for number, line in enumerate(_lines(path), start=1):
+        if line.strip():
+            yield _parse_line(line, path, number)
 
 
 def write_rollouts(path: Path, rollouts: Iterable[Rollout]) -> int:
@@ -106,12 +101,29 @@ def write_rollouts(path: Path, rollouts: Iterable[Rollout]) -> int:
     return count
 
 
+def _lines(path: Path) -> Iterator[str]:
+    opener = gzip.open if str(path).endswith(".gz") else open
+    try:
+        with opener(path, "rt", encoding="utf-8") as stream:
+            yield from stream
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not UTF-8 text; name a {FORMAT} file") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise UserError(f"{path} is not a whole gzip file; write it again") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}; mend it or name another") from None
+
+
 def _parse_line(line: str, path: Path, number: int) -> Rollout:
     try:
         return Rollout.model_validate(json.loads(line))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} line {number}: not valid JSON ({error.msg}); the file may be cut off, write it again") from None
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        raise UserError(f"{path} line {number}: key {key!r}: {first['msg']}; expected a {FORMAT} record") from None
+        place = f"key {key!r}: " if key else ""
+        raise UserError(f"{path} line {number}: {place}{first['msg']}; expected a {FORMAT} record") from None
+    except (ValueError, RecursionError) as error:
+        told = getattr(error, "msg", None) or str(error).partition(";")[0]
+        raise UserError(f"{path} line {number}: not valid JSON ({told}); the file may be cut off, write it again") from None
