@@ -1,13 +1,31 @@
 """Rows of the reference implementation's outcome table that concern the parser, each with our decided behaviour.
 
 The row number is the test id. Where the design differs from the reference, the case says `ours:`. Rows 59 to 63 are refusals of
-the hygiene gate; here only what the parser hands to it.
+the hygiene gate; row 36, about the bank, stands in test_bank.py.
 """
 
 import pytest
 
 from pmem.envelope import Envelope, parse_envelope
-from tests.pmem.envelope_world import EMPTY, LIST, QUIET, REMINDER, SAID, SAVE, SAVED, SILENCE, SPOKEN, Read, malformed, ok, read
+from pmem.gates import apply_gates
+from pmem.outcomes import Reason
+from pmem.snapshot import Snapshot
+from tests.pmem.envelope_world import (
+    BANK,
+    EMPTY,
+    LIST,
+    QUIET,
+    REMINDER,
+    SAID,
+    SAVE,
+    SAVED,
+    SILENCE,
+    SPOKEN,
+    Read,
+    malformed,
+    ok,
+    read,
+)
 
 UNKNOWN = '{"op":"read","path":"a.py"}'
 
@@ -160,3 +178,35 @@ def test_row_60_length_and_lines_are_left_to_the_gate() -> None:
     long = "word " * 200 + "[tm-k-1]"
     assert read(f"{EMPTY}<context_for_action>{long}</context_for_action>").reminder == long
     assert read(f"{EMPTY}<context_for_action>a\n\n b\nc\nd</context_for_action>").reminder == "a\nb\nc\nd"
+
+
+SENTENCE = "The output must be JSON lines, as the user said. "
+PROMPT = "The task is in English, with one word of Greek: λόγος."
+GATED: list[tuple[str, str, Reason]] = [
+    ("59 stop token", "a <|im_end|> b [tm-k-1]", "invalid_reminder"),
+    ("60 over 500 characters", "word " * 100 + "[tm-k-1]", "over_budget"),
+    ("60 four lines", "a\n\n b\nc\nd [tm-k-1]", "invalid_reminder"),
+    ("60 three lines", "a\n\n b\n c [tm-k-1]", "intervened"),
+    ("60 an object", '{"reminder": "Use JSON [tm-k-1]"}', "invalid_reminder"),
+    ("60 a list of objects", '[{"op": "save_knowledge", "content": "x [tm-k-1]"}]', "invalid_reminder"),
+    ("60 ours: a sentence that quotes JSON", 'Write {"unit": "EUR"} into the head of the report [tm-k-1]', "intervened"),
+    ("61 ours: first person is often an honest fact", "We need JSON lines, let's keep to it [tm-k-1]", "intervened"),
+    ("61 ours: talk of the task is no slip", "The task asks for valid JSON [tm-k-1]", "intervened"),
+    ("62 a script that is nowhere in the prompt", "Используй JSON [tm-k-1]", "invalid_reminder"),
+    ("62 Chinese", "输出必须是 JSON [tm-k-1]", "invalid_reminder"),
+    ("62 a script of the prompt", "λόγος comes first [tm-k-1]", "intervened"),
+    ("63 a sentence twice", f"{SENTENCE}{SENTENCE}[tm-k-1]", "invalid_reminder"),
+    ("63 twice but for its citation", f"{SENTENCE[:-2]} [tm-k-1]. {SENTENCE}", "invalid_reminder"),
+    ("63 a short one twice", "Use JSON. Use JSON. [tm-k-1]", "intervened"),
+]
+
+
+@pytest.mark.parametrize("text, reason", [row[1:] for row in GATED], ids=[f"row {row[0]}" for row in GATED])
+def test_hygiene_row(text: str, reason: Reason) -> None:
+    envelope = parse_envelope(f"{EMPTY}<context_for_action>{text}</context_for_action>")
+    assert isinstance(envelope, Envelope)
+    snapshot = Snapshot(task_messages=("t",), window=(), bank=BANK, triggers=("interval",))
+    _, found = apply_gates(
+        envelope.reminder, snapshot=snapshot, bank_after=BANK, prompt=PROMPT, reminder_raw=envelope.reminder_raw
+    )
+    assert found == reason
