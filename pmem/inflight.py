@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 from pmem.abort import Abort
 from pmem.citing import Settled
@@ -67,6 +67,12 @@ class InFlight:
             plane.settle(self.snapshot, result, self.taken)
 
 
+class Abortable(Protocol):
+    """A policy that can be told to stop in the middle of a step (`takes_abort`)."""
+
+    def step(self, snapshot: Snapshot, *, abort: Abort) -> StepResult: ...
+
+
 Land = Callable[[InFlight, StepResult | None, Exception | None], None]
 
 
@@ -77,7 +83,7 @@ def run_detached(policy: "MemoryPolicy", step: InFlight, land: Land) -> None:
     """
     ask: Callable[[Snapshot], StepResult] = policy.step
     if getattr(policy, "takes_abort", False):
-        ask = functools.partial(policy.step, abort=step.abort)
+        ask = functools.partial(cast(Abortable, policy).step, abort=step.abort)
 
     def run() -> None:
         try:
