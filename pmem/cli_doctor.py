@@ -105,15 +105,15 @@ def _threshold(settings: Settings) -> Check:
         return Check("threshold", "note", "not needed, rules only", "")
     if settings.threshold is None:
         return Check("threshold", "note", "none: the model's own choice counts", "make one with `python -m eval.sweep`")
-    from pmem.prompt import PROMPT_VERSION
-    from pmem.threshold import read_threshold
+    from pmem.router import threshold_of
 
     try:
-        threshold = read_threshold(settings.threshold, model_hash=settings.route.model_hash, prompt_version=PROMPT_VERSION)
+        threshold = threshold_of(settings)
     except UserError as error:
         return Check("threshold", "fail", str(error), "run `python -m eval.sweep` for this model")
-    certified = "certified" if threshold.certified else "not certified"
-    return Check("threshold", "ok", f"{threshold.threshold:.3f}, {certified}")
+    assert threshold is not None, "it is set, and so is a route"
+    whose = "the model is verified when its server states its hash" if settings.route.model_hash is None else "for this model"
+    return Check("threshold", "ok", f"{threshold.threshold:.3f}, certified, {whose}")
 
 
 def _routes(settings: Settings, probe: bool) -> Iterator[Check]:

@@ -243,7 +243,7 @@ def build_policy(settings: Settings, *, notice: Notice | None = None, client: st
         max_output_tokens=settings.max_output_tokens,
     )
     store = ProbeStore(settings.state_dir / "memory" / "endpoint-slots.json")
-    threshold = _threshold(settings)
+    threshold = threshold_of(settings)
     dedicated = _route(settings.route, store, options, threshold, client)
     chat = _route(settings.chat, store, options, None, client) if settings.chat else None
     return RoutedPolicy(dedicated, chat, timeout_ms=settings.timeout_ms, notice=notice)
@@ -266,10 +266,10 @@ def _route(settings: RouteSettings, store: ProbeStore, options: StepOptions, thr
     return Route(settings, endpoint=endpoint, options=options, threshold=threshold, client=client)
 
 
-def _threshold(settings: Settings) -> Threshold | None:
-    if settings.threshold is None:
+def threshold_of(settings: Settings) -> Threshold | None:
+    """The threshold of these settings. Raises UserError when it is uncertified, or made for another model, prompt or mode."""
+    if settings.threshold is None or settings.route is None:
         return None
-    assert settings.route is not None
     threshold = read_threshold(
         settings.threshold,
         model_hash=settings.route.model_hash,

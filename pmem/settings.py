@@ -5,6 +5,7 @@ PMEM_ENABLED=false  PMEM_CADENCE_TOOL_CALLS=5  PMEM_ROUTE__URL=http://127.0.0.1:
 """
 
 import os
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pmem.errors import UserError
 
 PREFIX = "PMEM_"
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 80, 80
+"""Shows a value in a few words, also one whose anchors make it endless (`str` would write all of it)."""
 SETTINGS_VARIABLE = "PMEM_SETTINGS"
 RESERVED_VARIABLES = frozenset({SETTINGS_VARIABLE})
 
@@ -212,4 +216,4 @@ def _validate(values: dict[str, Any], where: str, environ: Mapping[str, str]) ->
     if first["type"] == "extra_forbidden":
         known = RouteSettings.model_fields if len(keys) > 1 else Settings.model_fields
         raise UserError(f"{place} is unknown; known keys are {', '.join(sorted(known))}")
-    raise UserError(f"{place}: {first['msg'].lower()} (got {str(first.get('input'))[:80]!r})")
+    raise UserError(f"{place}: {first['msg'].lower()} (got {_SHORT.repr(first.get('input'))})")

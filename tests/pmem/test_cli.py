@@ -1,6 +1,8 @@
 """The commands, run as a person and as a machine run them."""
 
+import gzip
 import json
+import os
 import resource
 import socketserver
 import subprocess
@@ -13,12 +15,16 @@ from typing import Any
 import pytest
 
 from pmem.cli import COMMANDS, main
+from pmem.connect import open_session
 from pmem.envelope import Operation
+from pmem.errors import UserError
 from pmem.live import answer
+from pmem.prompt import PROMPT_VERSION
 from pmem.rollout import write_rollouts
 from pmem.session import MemorySession
 from pmem.settings import Settings, load_settings
 from pmem.telemetry import FileTelemetry, StepRow, UsageRow, timestamp
+from pmem.threshold import Threshold, write_threshold
 from tests.pmem.fake_server import FakeServer
 from tests.pmem.recorded import recorded
 
@@ -28,6 +34,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Folders of this test; nothing of the person's own."""
     for name in ("STATE", "DATA"):
         monkeypatch.setenv(f"PMEM_{name}_DIR", str(tmp_path / name.lower()))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("COLUMNS", "160")
     return tmp_path
@@ -78,7 +85,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert told(capsys) == text
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "parse"])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([name, "--help"])
@@ -140,6 +147,57 @@ def test_replay_of_bad_files_is_one_sentence(capsys: pytest.CaptureFixture[str],
     assert "holds no rollout" in refused(capsys, "replay", str(file))
     write_rollouts(file, [recorded()])
     assert "holds no rollout" in refused(capsys, "replay", str(file), "--id", "nope")
+
+
+BAD_FILES = {
+    "missing": None,
+    "folder": "folder",
+    "binary": bytes(range(256)) * 8,
+    "not gzip.jsonl.gz": b"plain text",
+    "cut.jsonl.gz": gzip.compress(b'{"format":"pmem.rollout/1"}\n' * 999)[:40],
+    "broken.jsonl.gz": gzip.compress(bytes(range(256)) * 50)[:60] + b"x" * 40,
+    "cut json": b'{"format":"pmem.rollout/1","rollout_id":',
+    "other version": b'{"format":"pmem.rollout/9"}\n',
+    "array": b"[1,2]\n",
+    "null": b"null\n",
+    "nothing": b"",
+    "nul": b"\x00",
+    "deep": b"[" * 100_000,
+    "long number": b'{"format":' + b"9" * 5_000 + b"}",
+    "half a character": b'{"a":"\xc3',
+    "utf-16": "{}".encode("utf-16"),
+}
+READERS = {
+    "replay": ["replay"], "handoff seed": ["handoff", "seed"], "memory": ["memory", "--settings"],
+    "targets": ["targets", "--settings"], "usage": ["usage", "report", "--settings"], "hook": ["hook", "install", "--settings"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+@pytest.mark.parametrize("command", READERS.values(), ids=READERS.keys())
+def test_whatever_a_file_holds_the_answer_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str], name: str
+) -> None:
+    if name in ("nothing", "null") and "--settings" in command:
+        pytest.skip("settings without a key are the defaults")
+    content, file = BAD_FILES[name], tmp_path / name
+    if content == "folder":
+        file.mkdir()
+    elif isinstance(content, bytes):
+        file.write_bytes(content)
+    refused(capsys, *command, str(file))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["replay"], ["replay", "x", "--cadence", "soon"], ["replay", "x", "--limit", "0"], ["usage"], ["usage", "bogus"],
+        ["handoff"], ["handoff", "give"], ["paths", "--json", "extra"], ["memory", "--colour"], ["parse", "--finish-reason", "x"],
+        ["doctor", "--settings"], ["hook", "doctor", "--deadline-ms", "soon"], ["hook", "install", "--client", "emacs"],
+    ],
+)  # fmt: skip
+def test_wrong_options_are_one_sentence(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert "--help" in refused(capsys, *arguments) or arguments[-1] == "emacs"
 
 
 class _Daemon(socketserver.ThreadingUnixStreamServer):
@@ -225,6 +283,30 @@ def test_doctor_names_what_is_wrong(capsys: pytest.CaptureFixture[str], place: P
     assert only["verdict"] == "fail" and "PMEM_CADENCE" in only["found"]
 
 
+@pytest.mark.parametrize(
+    ("certified", "model_hash", "verdict"),
+    [(True, None, "ok"), (True, "m" * 64, "ok"), (True, "x" * 64, "fail"), (False, "m" * 64, "fail")],
+)
+def test_doctor_judges_a_threshold_as_a_session_would(
+    capsys: pytest.CaptureFixture[str], place: Path, monkeypatch: pytest.MonkeyPatch, certified: bool, model_hash: str | None,
+    verdict: str,
+) -> None:  # fmt: skip
+    file = place / "threshold.json"
+    write_threshold(
+        file, Threshold(threshold=0.4, certified=certified, model_hash="m" * 64, prompt_version=PROMPT_VERSION, created="-")
+    )
+    for name, value in (("URL", "http://127.0.0.1:9/v1"), ("MODEL", "m"), ("MODEL_HASH", model_hash or "null")):
+        monkeypatch.setenv(f"PMEM_ROUTE__{name}", value)
+    monkeypatch.setenv("PMEM_THRESHOLD", str(file))
+    checks = {check["name"]: check for check in told_json(capsys, "doctor", code=int(verdict == "fail"))}
+    assert checks["threshold"]["verdict"] == verdict
+    if verdict == "fail":
+        with pytest.raises(UserError):
+            open_session(load_settings())
+    else:
+        open_session(load_settings()).close()
+
+
 def test_doctor_sees_a_route_that_only_times_out(capsys: pytest.CaptureFixture[str]) -> None:
     telemetry = FileTelemetry(load_settings())
     for number in range(6):
@@ -239,6 +321,19 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     command = f"{sys.executable} -m pmem.cli replay {file} --json --cadence 1 | head -1"
     run = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert run.returncode == 0 and "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize("command", ["replay FILE", "replay FILE --json", "paths", "--help", "replay --help", "doctor --json"])
+def test_nobody_reads(tmp_path: Path, command: str) -> None:
+    file = tmp_path / "rollouts.jsonl"
+    write_rollouts(file, [recorded()] * 9)
+    read, write = os.pipe()
+    os.close(read)
+    run = subprocess.run(
+        [sys.executable, "-m", "pmem.cli", *command.replace("FILE", str(file)).split()], stdout=write, stderr=subprocess.PIPE
+    )
+    os.close(write)
+    assert (run.returncode, run.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize("command", [["--help"], ["paths", "--json"], ["memory"], ["usage", "report"], ["replay", "--help"]])

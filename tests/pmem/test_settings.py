@@ -1,5 +1,7 @@
 """Settings: defaults, file, environment; an unknown key or a wrong value is one sentence that names it."""
 
+import itertools
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,17 @@ def test_mistakes_are_one_sentence(text: str, names: str, tmp_path: Path) -> Non
     with pytest.raises(UserError) as caught:
         load(text, tmp_path)
     assert names in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_small_text_of_an_endless_value_is_answered_at_once(tmp_path: Path) -> None:
+    levels = [f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]" for before, name in itertools.pairwise("abcdefghij")]
+    text = "\n".join(["timeout_ms:", "- &a [x, x]", *(f"- {level.partition(': ')[2]}" for level in levels)])
+    started = time.process_time()
+    with pytest.raises(UserError, match="timeout_ms"):
+        load(text, tmp_path)
+    with pytest.raises(UserError):
+        load("a: &a {b: *a}\nroute: *a\n", tmp_path)
+    assert time.process_time() - started < 2
 
 
 def test_unknown_variable_is_named(tmp_path: Path) -> None:
