@@ -138,7 +138,9 @@ def _keep_path(store_folder: Path, folder: Path, path: str, files: list[KeptFile
     for file in _files(place):
         name = file.relative_to(folder).as_posix()
         try:
-            if file.is_symlink() or not file.is_file():
+            if name != (readable := name.encode(errors="replace").decode()):
+                problems.append(f"{readable}: a name that is no UTF-8")
+            elif file.is_symlink() or not file.is_file():
                 problems.append(f"{name}: a link or no plain file")
             elif file.name != NAME or not is_assembled(file):
                 files.append(put_file(store_folder, file, name))

@@ -29,6 +29,7 @@ pmem lessons serve [--port 0]                                      the local pag
 """
 
 import argparse
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,9 +43,31 @@ PERSON = "--by"
 
 def run(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
+    for name, value in vars(options).items():
+        setattr(options, name, _unicode(value))
     options.loaded = settings_of(options)
     action: Action = options.action
     return action(options)
+
+
+def _unicode(value: object) -> object:
+    """An argument's words; bytes that are no UTF-8 become replacement characters."""
+    if isinstance(value, list):
+        return [_unicode(part) for part in value]
+    return os.fsencode(value).decode("utf-8", "replace") if isinstance(value, str) else value
+
+
+def _number(least: int, most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not least <= int(text) <= most:
+            raise ValueError(text)
+        return int(text)
+
+    number.__name__ = f"number from {least} to {most}"
+    return number
+
+
+_COUNT = _number(1, 1_000_000)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,7 +100,7 @@ def _add_records(command: _Command) -> None:
     listed.add_argument("--state", choices=["proposed", "approved", "rejected", "withdrawn"])
     listed.add_argument("--kind", choices=KINDS)
     listed.add_argument("--here", action="store_true", help="this repository and global ones only")
-    listed.add_argument("--limit", type=int, default=50)
+    listed.add_argument("--limit", type=_COUNT, default=50)
     command("show", command_records.show, "id")
     command("search", command_records.search_records).add_argument("words", nargs="+")
     for name in ("approve", "reject", "withdraw", "delete"):
@@ -91,13 +114,13 @@ def _add_records(command: _Command) -> None:
     for name in ("--title", "--body", "--tags", "--collection", "--reason"):
         edited.add_argument(name, choices=list(COLLECTIONS) if name == "--collection" else None)
     edited.add_argument("--expect", metavar="BODY", help="the body you saw; refused when it is another by now")
-    edited.add_argument("--revision", type=int, help="the revision you saw; refused when it is another by now")
+    edited.add_argument("--revision", type=_number(0, 1 << 62), help="the revision you saw; refused when it is another by now")
     for name, action in (("link", command_records.link_record), ("unlink", command_records.unlink_record)):
         command(name, action, "id", "target").add_argument("--relation", choices=RELATIONS, default="linked_task")
     seen = command("history", command_records.show_history)
     seen.add_argument("id", nargs="?")
-    seen.add_argument("--limit", type=int, default=50)
-    command("undo", command_records.undo_change).add_argument("change", type=int)
+    seen.add_argument("--limit", type=_COUNT, default=50)
+    command("undo", command_records.undo_change).add_argument("change", type=_number(0, 1 << 62))
 
 
 def _add_ways(command: _Command) -> None:
@@ -111,10 +134,10 @@ def _add_ways(command: _Command) -> None:
     added.add_argument("--folder", type=Path, default=Path(), help="a folder of its repository (default: this one)")
     added.add_argument("--global", dest="everywhere", action="store_true", help="for every repository")
     command("start", command_records.show_start).add_argument("--folder", type=Path, default=Path())
-    command("deliveries", command_records.show_deliveries).add_argument("--limit", type=int, default=20)
+    command("deliveries", command_records.show_deliveries).add_argument("--limit", type=_COUNT, default=20)
     receipts = command("receipts", command_records.show_receipts, "task")
     receipts.add_argument("--attempt")
-    receipts.add_argument("--budget", type=int, default=800, help="tokens, counted as ceil(chars / 4)")
+    receipts.add_argument("--budget", type=_COUNT, default=800, help="tokens, counted as ceil(chars / 4)")
     policy = command("policy", command_records.policy, "tag")
     policy.add_argument("--apply", action="store_true", help="without it only the report")
 
@@ -148,10 +171,12 @@ def _add_session(command: _Command) -> None:
 
 
 def _days(text: str) -> float:
-    days = float(text)
-    if not 0 <= days <= 100_000:
+    if not 0 <= float(text) <= 100_000:
         raise ValueError(text)
-    return days
+    return float(text)
+
+
+_days.__name__ = "number of days"
 
 
 def _add_files(command: _Command) -> None:
@@ -174,4 +199,4 @@ def _add_files(command: _Command) -> None:
     merged.add_argument("--backup", type=Path, help="a new folder for copies of both stores")
     merged.add_argument("--expect", metavar="DIGEST", help="the target's digest from the report")
     served = command("serve", command_files.serve_page)
-    served.add_argument("--port", type=int, default=0)
+    served.add_argument("--port", type=_number(0, 65_535), default=0)

@@ -269,7 +269,7 @@ def _repository(folder: Path) -> str:
 
 
 def _confirm(question: str) -> None:
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise UserError("say --yes to delete without being asked")
     print(visible(question) + "? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):

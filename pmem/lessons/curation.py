@@ -74,6 +74,8 @@ def edit_record(
     clean, redactions = cleaned(wording)
     with change(store, person, "edit", reason) as edit:
         before = _seen(store, record_id, expected)
+        if (clean.collection is None) == (before.kind == "guidance"):
+            raise UserError(f"{before.id} is a {before.kind}: guidance has a collection, and nothing else has one")
         provenance = before.provenance.model_copy(update={"redactions": before.provenance.redactions + redactions})
         after = before.model_copy(
             update={

@@ -169,6 +169,8 @@ def _clean_draft(draft: Draft) -> tuple[Draft, int]:
     wording, redactions = cleaned(Wording(title=draft.title, body=draft.body, tags=draft.tags, collection=draft.collection))
     if draft.kind == "guidance" and wording.collection is None:
         raise UserError("guidance needs a collection: trigger, bank, speak, cite or compose")
+    if draft.kind != "guidance" and wording.collection is not None:
+        raise UserError(f"a collection belongs to guidance, not to a {draft.kind}; leave it out")
     if draft.scope == "repository" and draft.repository is None:
         raise UserError("a record of repository scope needs its repository; name one, or a person says --global")
     return draft.model_copy(update={"title": wording.title, "body": wording.body, "tags": wording.tags}), redactions

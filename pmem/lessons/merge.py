@@ -149,7 +149,11 @@ def _copy_of(old: Path, folder: Path) -> Iterator[LessonStore]:
     place = folder / "source.db"
     copy_database(Path(old), place)
     shutil.copyfile(place, folder / "source-as-found.db")
-    with LessonStore(place) as store:
+    try:
+        store = LessonStore(place)
+    except UserError as error:
+        raise UserError(str(error).replace(str(place), str(old))) from error
+    with store:
         yield store
 
 

@@ -97,7 +97,28 @@ V4 = (
     "CREATE INDEX receipts ON nodes (json_extract(payload, '$.task'), json_extract(payload, '$.attempt')) WHERE kind = 'receipt'",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (V1, V2, V3, V4)
+V5 = (
+    "DROP TRIGGER nodes_added",
+    "DROP TRIGGER nodes_removed",
+    "DROP TRIGGER nodes_changed",
+    "DROP TABLE search",
+    """CREATE VIRTUAL TABLE search USING
+      fts5(title, body, tags, place, kind, content='nodes', content_rowid='number', tokenize='unicode61')""",
+    "INSERT INTO search (search) VALUES ('rebuild')",
+    """CREATE TRIGGER nodes_added AFTER INSERT ON nodes BEGIN
+      INSERT INTO search (rowid, title, body, tags, place, kind)
+      VALUES (new.number, new.title, new.body, new.tags, new.place, new.kind); END""",
+    """CREATE TRIGGER nodes_removed AFTER DELETE ON nodes BEGIN
+      INSERT INTO search (search, rowid, title, body, tags, place, kind)
+      VALUES ('delete', old.number, old.title, old.body, old.tags, old.place, old.kind); END""",
+    """CREATE TRIGGER nodes_changed AFTER UPDATE OF title, body, tags, place, kind ON nodes BEGIN
+      INSERT INTO search (search, rowid, title, body, tags, place, kind)
+      VALUES ('delete', old.number, old.title, old.body, old.tags, old.place, old.kind);
+      INSERT INTO search (rowid, title, body, tags, place, kind)
+      VALUES (new.number, new.title, new.body, new.tags, new.place, new.kind); END""",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (V1, V2, V3, V4, V5)
 """`MIGRATIONS[n]` leads from version n to n + 1."""
 VERSION = len(MIGRATIONS)
 

@@ -39,12 +39,14 @@ def search(
     words = words_of(text)
     if not words:
         return []
-    place = "" if repository is None else f'place : ("{place_of("repository", repository)}" OR "global") AND '
-    pools = {word: _newest(store, place + _phrase(word)) for word in words}
+    within = "" if repository is None else f'place : ("{place_of("repository", repository)}" OR "global") AND '
+    among = " OR ".join(f'"{kind}"' for kind in sorted(kinds))
+    within += f"kind : ({among}) AND " if kinds else ""
+    pools = {word: _newest(store, within + _phrase(word)) for word in words}
     numbers = set().union(*pools.values())
     if len(words) > 1:
-        numbers.update(_newest(store, place + " AND ".join(_phrase(word) for word in words)))
-    records = _records(store, sorted(numbers), kinds)
+        numbers.update(_newest(store, within + " AND ".join(_phrase(word) for word in words)))
+    records = _records(store, sorted(numbers))
     total = max(_size(store), 2)
     weights = {word: math.log(total / (1 + min(len(pool), total - 1))) + 0.01 for word, pool in pools.items()}
     hits = [Hit(record, _score(record, weights)) for record in records]
@@ -62,12 +64,12 @@ def _newest(store: LessonStore, query: str) -> list[int]:
     ]
 
 
-def _records(store: LessonStore, numbers: list[int], kinds: frozenset[str]) -> list[Record]:
+def _records(store: LessonStore, numbers: list[int]) -> list[Record]:
     found: list[Record] = []
     for start in range(0, len(numbers), 500):
         part = numbers[start : start + 500]
         rows = store.rows(f"SELECT * FROM nodes WHERE number IN ({','.join('?' * len(part))})", part)
-        found += [record_of(row) for row in rows if not kinds or row["kind"] in kinds]
+        found += [record_of(row) for row in rows]
     return found
 
 

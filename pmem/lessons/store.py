@@ -96,6 +96,8 @@ class LessonStore:
             yield
         except (sqlite3.Error, OSError) as error:
             raise UserError(sentence(error, self.path)) from error
+        except (UnicodeEncodeError, OverflowError) as error:
+            raise UserError(f"a text is not Unicode, or a number too large ({error}); nothing was changed, mend it") from error
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:

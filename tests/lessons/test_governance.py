@@ -5,6 +5,7 @@ that a person approved, wrote or merged; whatever is delivered must stand in it.
 """
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
@@ -19,8 +20,9 @@ from pmem.lessons.curation import Wording
 from pmem.lessons.doors import add, propose, remember, review, take_in
 from pmem.lessons.receipts import Receipt, record_receipt
 from pmem.lessons.records import GOVERNED, Actor, Draft, Record
-from pmem.lessons.selection import Depth, Request, candidates, keep
+from pmem.lessons.selection import Depth, Request, Seen, select
 from pmem.lessons.session_start import session_start
+from pmem.lessons.store import LessonStore
 from tests.lessons.world import MODEL, PERSON, REPOSITORY, guidance, memory, new_store, seen
 
 WORDS = st.sampled_from([f"word{letter} release" for letter in "abcdefgh"])
@@ -30,6 +32,16 @@ PICK = st.integers(0, 30)
 
 def said(record: Record) -> tuple[str, str, str]:
     return record.kind, record.title, record.body
+
+
+class Everything:
+    """A selector that wants all there is, candidates or not."""
+
+    def __init__(self, store: LessonStore) -> None:
+        self.store = store
+
+    def select(self, strings: Sequence[str], tags: Sequence[str], found: Sequence[Seen]) -> list[str]:
+        return [one.id for one in found] + [record.id for record in self.store.records()]
 
 
 class Governance(RuleBasedStateMachine):
@@ -72,12 +84,14 @@ class Governance(RuleBasedStateMachine):
         draft = guidance(title).model_copy(update={"kind": kind, "collection": "bank" if kind == "guidance" else None})
         take_in(self.store, [draft], PERSON, source="file")
 
-    @rule(title=WORDS)
-    def remembered(self, title: str) -> None:
+    @rule(title=WORDS, needs=st.booleans())
+    def remembered(self, title: str, needs: bool) -> None:
         receipt = Receipt(call="c", task="t", attempt="1", tool="bash", status="ok")
         try:
             record_receipt(self.store, receipt, session="s1")
-            remember(self.store, memory(title), session="s1", task="t", attempt="1", calls=["c"], agent=MODEL)
+            remember(
+                self.store, memory(title, relevance_required=needs), session="s1", task="t", attempt="1", calls=["c"], agent=MODEL
+            )
         except UserError:
             return  # the receipt was deleted, or tampered with behind the store
 
@@ -159,8 +173,7 @@ class Governance(RuleBasedStateMachine):
             assert record.kind in GOVERNED and said(record) in self.blessed
         for session in ("s1", "s9"):
             request = Request(strings=("release",), depth=Depth())
-            found = candidates(self.store, request, repository=REPOSITORY, session=session)
-            chosen = keep(self.store, found, [record.id for record in found], session=session, max_tokens=10_000)
+            chosen = select(self.store, request, Everything(self.store), repository=REPOSITORY, session=session)
             for record in self.store.by_ids([*chosen.delivered, *chosen.wrappers]).values():
                 assert record.kind not in GOVERNED
                 line = next(line for line in chosen.text.splitlines() if f"[{record.id}]" in line)

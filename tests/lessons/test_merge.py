@@ -9,6 +9,7 @@ from pmem.lessons import curation, merge
 from pmem.lessons.curation import Wording
 from pmem.lessons.doors import add
 from pmem.lessons.records import Draft
+from pmem.lessons.schema import VERSION
 from pmem.lessons.store import LessonStore
 from tests.lessons.test_checkpoints import published, tree
 from tests.lessons.test_schema import old_file
@@ -92,7 +93,7 @@ def test_a_result_that_does_not_read_back_restores_the_backup_by_itself(tmp_path
         assert again.digest() == before and again.rows("PRAGMA integrity_check")[0][0] == "ok"
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", range(1, VERSION))
 def test_an_old_store_of_an_older_version_is_read_and_left_as_it_was(tmp_path: Path, version: int) -> None:
     old = tmp_path / "old.db"
     old_file(old, version)

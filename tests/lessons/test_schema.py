@@ -80,7 +80,7 @@ def test_a_migration_that_fails_leaves_the_old_version(tmp_path: Path) -> None:
     path = tmp_path / "lessons.db"
     old_file(path, 1)
     connection = sqlite3.connect(path, isolation_level=None)
-    with pytest.raises(sqlite3.OperationalError):  # place_of is not known to this connection: the last migration fails
+    with pytest.raises(sqlite3.OperationalError):  # place_of is not known to this connection: a later migration fails
         migrate(connection)
     assert version_of(connection) == 1
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}

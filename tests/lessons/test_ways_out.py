@@ -89,6 +89,16 @@ def test_at_most_32_candidates_and_code_intersects(tmp_path: Path) -> None:
     assert "not observed now" in chosen.text
 
 
+def test_a_common_word_does_not_hide_what_selection_is_for(tmp_path: Path) -> None:
+    store = new_store(tmp_path)
+    old = add(store, memory("release notes are written by hand"), PERSON)
+    with store.transaction():
+        for number in range(300):
+            proposed(store, f"release {number}")
+    found = candidates(store, Request(strings=("release",), depth=ALL), repository=REPOSITORY, session="s2")
+    assert [record.id for record in found] == [old.id]
+
+
 def test_a_parent_survives_through_a_kept_child_with_its_title_alone(tmp_path: Path) -> None:
     store = new_store(tmp_path)
     parent = add(store, memory("Conversation of May", body="secret part nobody kept"), PERSON)
