@@ -86,10 +86,12 @@ def read_kept(path: Path, cases: Sequence[SelectionCase]) -> dict[str, tuple[str
     """What another selector kept, for every case. Raises UserError with file and line."""
     found: dict[str, tuple[str, ...]] = {}
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}; name JSON lines of case_id and kept_ids") from None
     for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
         try:
             value = json.loads(line)
             found[value["case_id"]] = tuple(map(str, value["kept_ids"]))

@@ -116,8 +116,10 @@ class PastChange:
 
 def history(store: LessonStore, subject: str | None = None, *, limit: int = 100) -> list[PastChange]:
     """Newest first; of one record or of all."""
-    where = "WHERE subject = ?" if subject else ""
-    rows = store.rows(f"SELECT * FROM history {where} ORDER BY number DESC LIMIT ?", [*([subject] if subject else []), limit])
+    where = "WHERE subject = ?" if subject is not None else ""
+    rows = store.rows(
+        f"SELECT * FROM history {where} ORDER BY number DESC LIMIT ?", [*([subject] if subject is not None else []), limit]
+    )
     return [_past(row) for row in rows]
 
 

@@ -16,6 +16,7 @@ from pmem.errors import UserError
 from pmem.lessons.agents_file import NAME, is_assembled
 from pmem.lessons.blobs import KeptFile, Manifest, missing_blobs, put_file, put_manifest, read_manifest, safe_path, sweep
 from pmem.lessons.changes import change
+from pmem.lessons.curation import Wording, cleaned
 from pmem.lessons.doors import made
 from pmem.lessons.records import CODE, LOCATORS, Draft, Provenance, Record
 from pmem.lessons.store import LessonStore, record_of
@@ -37,6 +38,7 @@ def publish(
     repository: str | None, session: str | None = None,
 ) -> Published:  # fmt: skip
     """Keep files of `folder` as an immutable checkpoint. Raises UserError when nothing could be kept or a base is missing."""
+    clean, redactions = cleaned(Wording(title=title, body=body))
     _check_bases(store, base)
     files: list[KeptFile] = []
     problems: list[str] = []
@@ -48,8 +50,8 @@ def publish(
     manifest = Manifest(files=tuple(unique[name] for name in sorted(unique)), base=tuple(base))
     put_manifest(store.folder, manifest)
     draft = Draft(
-        kind="checkpoint", title=title, body=body, scope="repository" if repository else "global", repository=repository,
-        relevance_required=True, payload=_payload(manifest, session),
+        kind="checkpoint", title=clean.title, body=clean.body, scope="repository" if repository else "global", repository=repository,
+        relevance_required=True, payload=_payload(manifest, session, redactions),
     )  # fmt: skip
     record: Record | None = None
     try:
@@ -73,8 +75,11 @@ def finish(store: LessonStore, manifest_id: str) -> Record:
             record = record_of(known)
         else:
             session = draft.payload.get("session")
-            evidence = (f"manifest:{manifest_id}",)
-            record = edit.put(None, made(edit, draft, Provenance(door="publication", session=session, evidence=evidence)))
+            provenance = Provenance(
+                door="publication", session=session, evidence=(f"manifest:{manifest_id}",),
+                redactions=draft.payload.get("redactions", 0),
+            )  # fmt: skip
+            record = edit.put(None, made(edit, draft, provenance))
             for base in draft.payload["base"]:
                 edit.relate((record.id, "base", base))
         edit.connection.execute(
@@ -111,11 +116,11 @@ def _announce(store: LessonStore, manifest: Manifest, draft: Draft) -> None:
         )
 
 
-def _payload(manifest: Manifest, session: str | None) -> dict[str, object]:
+def _payload(manifest: Manifest, session: str | None, redactions: int) -> dict[str, object]:
     num_bytes = sum(file.size for file in manifest.files)
     return {
         "manifest": manifest.id, "num_files": len(manifest.files), "num_bytes": num_bytes, "base": list(manifest.base),
-        "session": session,
+        "session": session, **({"redactions": redactions} if redactions else {}),
     }  # fmt: skip
 
 

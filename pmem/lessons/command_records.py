@@ -151,8 +151,10 @@ def unlink_record(options: argparse.Namespace) -> int:
 
 def show_history(options: argparse.Namespace) -> int:
     with opened(options) as store:
-        subject = store.get(options.id).id if options.id and store.find(options.id) else options.id
-        lines = history(store, subject, limit=options.limit)
+        known = store.find(options.id) if options.id is not None else None
+        lines = history(store, known.id if known else options.id, limit=options.limit)
+    if options.id is not None and not lines:
+        raise UserError(f"no record {options.id!r} and no change of one; `pmem lessons history` lists the changes there are")
     found = [{name: getattr(line, name) for name in line.__slots__} for line in lines]
     return say(
         options, found,

@@ -9,7 +9,7 @@ from typing import Any
 
 from pmem.errors import UserError
 from pmem.lessons.changes import Change, change
-from pmem.lessons.records import COLLECTIONS, GOVERNED, MAX_BODY_CHARS, MAX_TITLE_CHARS, RELATIONS, Actor, Record, Scope
+from pmem.lessons.records import COLLECTIONS, GOVERNED, MAX_BODY_CHARS, MAX_TAGS, MAX_TITLE_CHARS, RELATIONS, Actor, Record, Scope
 from pmem.lessons.store import LessonStore, Relation
 from pmem.redaction import redact
 
@@ -162,7 +162,9 @@ def cleaned(wording: Wording) -> tuple[Wording, int]:
         raise UserError(f"a body may have {MAX_BODY_CHARS} characters (got {len(body)}); shorten it")
     if wording.collection is not None and wording.collection not in COLLECTIONS:
         raise UserError(f"unknown collection {wording.collection!r}; known are {', '.join(COLLECTIONS)}")
-    tags = tuple(dict.fromkeys(tag.strip() for tag in wording.tags if tag.strip()))
+    tags = tuple(dict.fromkeys(" ".join(tag.split()) for tag in wording.tags if tag.strip()))
+    if len(tags) > MAX_TAGS:
+        raise UserError(f"a record may have {MAX_TAGS} tags (got {len(tags)}); leave some out")
     return replace(wording, title=title, body=body, tags=tags), first + second
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pmem.canonical import content_id
+from pmem.canonical import canonical_json, content_id
 from pmem.errors import UserError
 from pmem.lessons.changes import Change, change
 from pmem.lessons.curation import Wording, cleaned
@@ -42,7 +42,7 @@ def propose(store: LessonStore, draft: Draft, observation: Observation) -> Recor
     """
     if draft.scope != "repository" or not draft.repository:
         raise UserError("an automatic proposal needs a repository; only a person widens a record")
-    draft, redactions = _clean_draft(draft)
+    draft, redactions = clean_draft(draft)
     provenance = Provenance(
         door="proposal", session=observation.session, entry_ids=(observation.entry,), evidence=(f"step:{observation.step}",),
         redactions=redactions,
@@ -104,7 +104,7 @@ def remember(
         raise UserError(f"remember keeps session memories and directory locators, not {draft.kind}")
     if not calls:
         raise UserError("remember needs the call ids that verified the fact; a claim without evidence is not kept")
-    draft, redactions = _clean_draft(draft.model_copy(update={"relevance_required": True}))
+    draft, redactions = clean_draft(draft.model_copy(update={"relevance_required": True}))
     with change(store, agent, "remember") as edit:
         _verified(store, task, attempt, calls)
         evidence = tuple(f"receipt:{task}/{attempt}/{call}" for call in dict.fromkeys(calls))
@@ -116,7 +116,7 @@ def add(store: LessonStore, draft: Draft, person: Actor, *, tasks: Sequence[str]
     """A person's own entry: approved, because the person wrote it. `tasks`: ids that an instruction is linked to."""
     if person.role != "person":
         raise UserError(f"only a person makes entries of their own; {person} may propose")
-    draft, redactions = _clean_draft(draft)
+    draft, redactions = clean_draft(draft)
     with change(store, person, "add") as edit:
         if _same(store, draft):
             raise UserError(f"the same text stands already as {_same_id(store, draft)}; edit or approve that one")
@@ -140,7 +140,7 @@ def take_in(store: LessonStore, drafts: Iterable[Draft], person: Actor, *, sourc
     num_known = 0
     with change(store, person, "import", source) as edit:
         for draft in drafts:
-            clean, redactions = _clean_draft(draft)
+            clean, redactions = clean_draft(draft)
             if _same(store, clean):
                 num_known += 1
                 continue
@@ -165,7 +165,8 @@ def made(edit: Change, draft: Draft, provenance: Provenance) -> Record:
     )  # fmt: skip
 
 
-def _clean_draft(draft: Draft) -> tuple[Draft, int]:
+def clean_draft(draft: Draft) -> tuple[Draft, int]:
+    """A draft as a door keeps it: without secrets, within the limits; and how many secrets went. Raises UserError."""
     wording, redactions = cleaned(Wording(title=draft.title, body=draft.body, tags=draft.tags, collection=draft.collection))
     if draft.kind == "guidance" and wording.collection is None:
         raise UserError("guidance needs a collection: trigger, bank, speak, cite or compose")
@@ -173,7 +174,12 @@ def _clean_draft(draft: Draft) -> tuple[Draft, int]:
         raise UserError(f"a collection belongs to guidance, not to a {draft.kind}; leave it out")
     if draft.scope == "repository" and draft.repository is None:
         raise UserError("a record of repository scope needs its repository; name one, or a person says --global")
-    return draft.model_copy(update={"title": wording.title, "body": wording.body, "tags": wording.tags}), redactions
+    clean = draft.model_copy(update={"title": wording.title, "body": wording.body, "tags": wording.tags})
+    try:
+        canonical_json(clean.model_dump(mode="json")).encode()
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{wording.title[:60]!r} holds what cannot be kept as JSON text ({error}); mend it") from None
+    return clean, redactions
 
 
 def _same(store: LessonStore, draft: Draft) -> Record | None:

@@ -37,7 +37,7 @@ def draft_of(record: Record) -> Draft:
 def read_drafts(path: Path) -> list[Draft]:
     """Drafts of an export. Raises UserError naming file and line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}; name a file that `pmem lessons export` wrote") from None
     except UnicodeDecodeError:

@@ -127,13 +127,19 @@ def version_of(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def migrate(connection: sqlite3.Connection, *, to: int = VERSION, where: str = "the lessons store") -> int:
-    """Bring a file to version `to`; gives the version it had. Raises UserError for a file of a newer version."""
+def check_version(connection: sqlite3.Connection, where: str) -> int:
+    """The version of a file that this program may use. Raises UserError for a newer one; writes nothing."""
     found = version_of(connection)
-    if found == to:
-        return found
     if found > VERSION:
         raise UserError(f"{where} has version {found}, this program knows {VERSION}; install the newer pmem that wrote it")
+    return found
+
+
+def migrate(connection: sqlite3.Connection, *, to: int = VERSION, where: str = "the lessons store") -> int:
+    """Bring a file to version `to`; gives the version it had. Raises UserError for a file of a newer version."""
+    found = check_version(connection, where)
+    if found == to:
+        return found
     connection.execute("BEGIN IMMEDIATE")
     try:
         found = version_of(connection)  # another process may have been quicker

@@ -93,9 +93,9 @@ def write_cases(path: Path, cases: Iterable[SelectionCase]) -> int:
 def read_cases(path: Path) -> list[SelectionCase]:
     """Read cases. Raises UserError naming file and line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}; name a file of pmem.selection_case/1") from None
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}; name a file of {FORMAT}") from None
     return [_parsed(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from pmem.canonical import canonical_json, content_id
 from pmem.errors import UserError
 from pmem.lessons.records import CONTENT_FIELDS, Record
-from pmem.lessons.schema import migrate
+from pmem.lessons.schema import check_version, migrate
 from pmem.settings import Settings
 
 PATIENCE_S = 20.0
@@ -74,6 +74,9 @@ class LessonStore:
                 self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.connection = _connect(self.path, read_only)
             try:
+                check_version(self.connection, str(self.path))
+                if not read_only:
+                    _use_wal(self.connection)
                 migrate(self.connection, where=str(self.path))
             except BaseException:
                 self.connection.close()
@@ -248,8 +251,6 @@ def _connect(path: Path, read_only: bool) -> sqlite3.Connection:
     connection.create_function("place_of", 2, place_of, deterministic=True)
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA cache_size = -16000")
-    if not read_only:
-        _use_wal(connection)
     return connection
 
 

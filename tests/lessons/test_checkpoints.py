@@ -45,6 +45,14 @@ def test_bases_come_before_what_builds_on_them(tmp_path: Path) -> None:
         materialize(store, top.id, tmp_path / "out")
 
 
+def test_a_checkpoints_words_hold_no_secret(tmp_path: Path) -> None:
+    done = publish(
+        new_store(tmp_path), tree(tmp_path / "a", x="1"), ["x"], title="key ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+        repository=REPOSITORY,
+    )  # fmt: skip
+    assert done.record is not None and "ghp_" not in done.record.title and done.record.provenance.redactions == 1
+
+
 def test_publishing_the_same_again_is_the_same_record(tmp_path: Path) -> None:
     store = new_store(tmp_path)
     folder = tree(tmp_path / "a", x="1")
