@@ -1,11 +1,11 @@
 """What the capacity limit costs and keeps: load, tokens a second, cost of a step, and a chat beside memory, against bare vLLM.
 
 Run:  python benchmarks/bench_route.py --model .cache/base/smollm2-135m-instruct --out benchmarks/route.json
-      python benchmarks/bench_route.py --model FOLDER --seconds 10 --limit 2 --only load
+      python benchmarks/bench_route.py --model FOLDER --seconds 10 --limit 2 --only load --locust /path/to/locust
 
 Two servers are started one after the other on loopback with the same engine flags: ours (middleware, limit N) and bare (vLLM's
-own defaults for queueing). The engine keeps to one core where there are two, the load to the other. About 15 minutes.
-Load is open loop: requests arrive at k times the measured capacity whether or not earlier ones were answered.
+own defaults for queueing). The engine's threads keep to core 0, the load to core 1. About 10 minutes. The load is Locust's
+(`pip install locust`, also in an environment of its own): 1, 4 and 16 times the measured capacity, open loop.
 """
 
 import argparse
@@ -13,8 +13,13 @@ import asyncio
 import dataclasses
 import itertools
 import json
+import math
+import os
+import shutil
 import statistics
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -39,8 +44,10 @@ OURS_ONLY = ("--middleware", "--max-num-queued-reqs", "--max-num-queued-tokens",
 EMPTY = "<operations>[]</operations>\n"
 EMPTY_GRAMMAR = 'root ::= "<operations>[]</operations>"'
 SPOKEN_GRAMMAR = 'root ::= "The report is JSON, not CSV; it was asked for later [tm-k-1]" "</context_for_action>"'
-ANSWER_TOKENS = 16
+ANSWER_TOKENS = 32
+"""About a reminder."""
 WAIT_S = 120.0
+LOAD_FILE = Path(__file__).with_name("route_load.py")
 
 
 @dataclass(slots=True)
@@ -50,7 +57,6 @@ class Tally:
     accepted_s: list[float] = field(default_factory=list)
     refused_s: list[float] = field(default_factory=list)
     num_lost: int = 0
-    num_late: int = 0
 
     def figures(self) -> dict[str, Any]:
         return {
@@ -70,7 +76,10 @@ def quantile(seconds: list[float], q: float) -> float | None:
 @contextmanager
 def served(model: Path, limit: int, *, bare: bool, log: Path) -> Iterator[Launcher]:
     """A ready server; `bare` leaves out everything of ours."""
-    config = _with_port(RouteConfig(model=model, port=0, limit=limit, client_share=1.0, log_file=log, restart_limit=0))
+    threads = "0" if (os.cpu_count() or 1) > 1 else "auto"
+    config = _with_port(
+        RouteConfig(model=model, port=0, limit=limit, client_share=1.0, log_file=log, restart_limit=0, cpu_threads=threads)
+    )
     build, names = find_build(), names_of(config)
     command = server_command(config, build, names, known_flags(build))
     launcher = Launcher(config, build, names, without_ours(command) if bare else command)
@@ -138,16 +147,21 @@ async def closed_loop(url: str, model: str, workers: int, seconds: float) -> tup
     return tally, len(tally.accepted_s) / (time.monotonic() - started)
 
 
-async def open_loop(url: str, model: str, rate: float, seconds: float) -> Tally:
-    """Requests at `rate` a second for `seconds`, then all of them awaited."""
-    tally, tasks = Tally(), []
-    async with _client(url) as client:
-        started = time.monotonic()
-        for index in range(max(1, int(rate * seconds))):
-            await asyncio.sleep(max(0.0, started + index / rate - time.monotonic()))
-            tasks.append(asyncio.create_task(ask(client, chat_body(model, index), tally)))
-        await asyncio.gather(*tasks)
-    return tally
+def offered(url: str, model: str, rate: float, seconds: float, locust: str) -> dict[str, Any]:
+    """Requests at `rate` a second for `seconds` from Locust on a core of its own, then all of them awaited."""
+    count = max(1, math.ceil(rate * seconds))
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "load.json"
+        bodies = [json.dumps(chat_body(model, index)) for index in range(min(count, 64))]
+        value = json.dumps({"rate": rate, "count": count, "bodies": bodies, "out": str(out)})
+        command = [locust, "-f", str(LOAD_FILE), "--headless", "--only-summary", "-H", url, "-u", str(count), "-r", str(count)]
+        command += ["-t", f"{math.ceil(1.5 * seconds) + 4}s", "--stop-timeout", str(int(WAIT_S)), "--loglevel", "ERROR"]
+        pinned = ["taskset", "-c", "1", *command] if shutil.which("taskset") and (os.cpu_count() or 1) > 1 else command
+        subprocess.run(pinned, env={**os.environ, "LOAD": value}, stdout=subprocess.DEVNULL, check=False)
+        ends = json.loads(out.read_text(encoding="utf-8"))
+    accepted, refused = ([ms / 1000 for ms in ends[name]] for name in ("accepted", "refused"))
+    lost = count - len(accepted) - len(refused)
+    return {"offered": count, "per_s": round(rate, 2), **Tally(accepted, refused, lost).figures()}
 
 
 def _client(url: str) -> httpx.AsyncClient:
@@ -155,14 +169,14 @@ def _client(url: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=url, timeout=WAIT_S, limits=limits, trust_env=False)
 
 
-def load(launcher: Launcher, seconds: float) -> dict[str, Any]:
+def load(launcher: Launcher, seconds: float, locust: str) -> dict[str, Any]:
     """Capacity, then 1, 4 and 16 times as much offered."""
     url, model, limit = launcher._target.url, launcher._target.model, launcher.config.limit
     asyncio.run(closed_loop(url, model, limit, 3.0))
     _, capacity = asyncio.run(closed_loop(url, model, limit, seconds))
     runs = {}
     for times in (1, 4, 16):
-        runs[f"{times}x"] = asyncio.run(open_loop(url, model, times * capacity, seconds)).figures()
+        runs[f"{times}x"] = offered(url, model, times * capacity, seconds, locust)
         _wait_idle(url)
     return {"capacity_per_s": round(capacity, 2), **runs, **_peak(url)}
 
@@ -226,13 +240,8 @@ async def first_token_s(client: httpx.AsyncClient, model: str, index: int) -> fl
     started = time.perf_counter()
     async with client.stream("POST", "/chat/completions", json=body, headers={"x-pmem-client": "chat"}) as answer:
         answer.raise_for_status()
-        async for line in answer.aiter_lines():
-            if line.startswith("data:"):
-                break
-        seconds = time.perf_counter() - started
-        async for _ in answer.aiter_lines():
-            pass
-    return seconds
+        times = [time.perf_counter() - started async for line in answer.aiter_lines() if line.startswith("data:")]
+    return times[0]
 
 
 def chat(launcher: Launcher, count: int) -> dict[str, Any]:
@@ -299,6 +308,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="length of each load run")
     parser.add_argument("--count", type=int, default=40, help="requests of the other measurements")
     parser.add_argument("--only", choices=("load", "tokens", "step", "chat"), action="append")
+    parser.add_argument("--locust", default="locust", help="the load generator's command")
     parser.add_argument("--ours-only", action="store_true", help="leave bare vLLM out")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/route.json"))
     options = parser.parse_args()
@@ -308,13 +318,15 @@ def main() -> None:
         log = options.out.with_suffix(f".{name}.log")
         with served(options.model, options.limit, bare=bare, log=log) as launcher:
             measures = {
-                "load": lambda of=launcher: load(of, options.seconds),
+                "load": lambda of=launcher: load(of, options.seconds, options.locust),
                 "tokens": lambda of=launcher: tokens(of, options.count),
                 "step": lambda of=launcher: step_cost(of, options.count),
                 "chat": lambda of=launcher: chat(of, options.count),
             }
-            report[name] = {key: measures[key]() for key in wanted}
-        print(json.dumps({name: report[name]}, indent=1), file=sys.stderr, flush=True)
+            report[name] = {}
+            for key in wanted:
+                report[name][key] = measures[key]()
+                print(json.dumps({name: {key: report[name][key]}}), file=sys.stderr, flush=True)
     options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print(f"written to {options.out}")
 
