@@ -45,7 +45,7 @@ def convert(record: Any, document: Document) -> Iterator[Rollout]:
     if record.get("ticket") and not any(message["role"] == "user" for message in messages):
         log.user(record["ticket"])
     for message in messages:
-        _message(log, message)
+        add_message(log, message)
     reward = (simulation.get("reward_info") or {}).get("reward")
     task_id = f"tau-{domain}-{task}"
     yield rollout(
@@ -60,7 +60,8 @@ def convert(record: Any, document: Document) -> Iterator[Rollout]:
     )
 
 
-def _message(log: EventLog, message: dict[str, Any]) -> None:
+def add_message(log: EventLog, message: dict[str, Any]) -> None:
+    """Note one message as the agent saw it."""
     role = message["role"]
     if role == "user":
         log.user(message.get("content"))
