@@ -133,9 +133,9 @@ class PlainPolicy(ModelPolicy):
 
     empty_lists: bool = False
 
-    def _lists(self, drafts: list[Draft], deadline: float | None) -> None:
+    def write_lists(self, drafts: list[Draft], deadline: float | None) -> None:
         if not self.empty_lists:
-            super()._lists(drafts, deadline)
+            super().write_lists(drafts, deadline)
             return
         for draft in drafts:
             draft.take_answer(Completion(text=EMPTY_LIST, finish_reason="stop", tokens_in=0, tokens_out=0))
@@ -151,7 +151,7 @@ class WritingPolicy(PlainPolicy):
     max_share: float = 1.0
     needed: frozenset[str] = frozenset()
 
-    def _verdicts(self, drafts: list[Draft], deadline: float | None) -> None:
+    def take_verdicts(self, drafts: list[Draft], deadline: float | None) -> None:
         probs = [draft.read.prob_speak if draft.read else 0.0 for draft in drafts]
         ranked = sorted(range(len(drafts)), key=lambda place: -probs[place])
         allowed = set(ranked[: int(self.max_share * len(drafts) + 0.999)])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from data.tables import read_rows, with_format, write_rows
+from data.tables import gather, read_rows, with_format, write_table
 from pmem.errors import UserError
 
 FORMAT = "pmem.decision/1"
@@ -87,9 +87,10 @@ class Decision:
     route: str | None = None
 
 
-def write_decisions(path: Path, decisions: Iterable[Decision]) -> int:
-    """Write rows sorted by snapshot, arm and sample; returns how many."""
-    return write_rows(path, DECISION_SCHEMA, map(asdict, decisions), sort_by=["snapshot_id", "arm", "sample_index"])
+def write_decisions(path: Path, decisions: Iterable[Decision], *, facts: dict[str, str] | None = None) -> int:
+    """Write rows sorted by snapshot, arm and sample; returns how many. `facts`: how the rows were made, into the metadata."""
+    table = gather(DECISION_SCHEMA, map(asdict, decisions))
+    return write_table(path, table, sort_by=["snapshot_id", "arm", "sample_index"], facts=facts)
 
 
 def read_decisions(path: Path) -> list[Decision]:

@@ -1,5 +1,5 @@
-"""The sweep over settings that need no new scoring: arm, calibrator, alpha, cost of a missed reminder, cadence. Judged on
-split `dev`.
+"""The sweep from saved decisions: arm, window and bank budget as scored, calibrator, alpha, cost of a missed reminder, cadence.
+Judged on split `dev`.
 
 Only `dev` is looked at (and `fit` for the calibrator): `certify` is read once a candidate, `test` never here. A cadence of c
 looks at every c-th boundary of an episode; a needed snapshot in between is missed.
@@ -7,7 +7,7 @@ looks at every c-th boundary of an episode; a needed snapshot in between is miss
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,18 @@ from pmem.errors import UserError
 MAX_POINTS = 20_000
 
 
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """One set of saved decisions: the arm, and what it was shown. None: as the snapshots and the runtime's default have it."""
+
+    arm: str
+    trajectory_steps: int | None = None
+    bank_budget_tokens: int | None = None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GridAxes:
-    """Every combination is one point."""
+    """Every combination is one point, for every scored arm and each of its variants (`eval.score trajectory_steps=…`)."""
 
     __pydantic_config__ = STRICT
 
@@ -39,9 +48,9 @@ class GridAxes:
     cadences: tuple[int, ...] = (1, 2, 5, 10)
     """Tool steps between two looks of the policy."""
 
-    def size(self, num_arms: int) -> int:
-        """Number of points. Raises UserError when it is absurd."""
-        lengths = (num_arms, len(self.calibrators), len(self.alphas), len(self.costs_missed), len(self.cadences))
+    def size(self, num_scored: int) -> int:
+        """Number of points over so many sets of decisions. Raises UserError when it is absurd."""
+        lengths = (num_scored, len(self.calibrators), len(self.alphas), len(self.costs_missed), len(self.cadences))
         size = int(np.prod(lengths))
         if size > MAX_POINTS:
             raise UserError(f"grid: {size} points; at most {MAX_POINTS} make sense, drop values from an axis")
@@ -51,14 +60,15 @@ class GridAxes:
 
 
 def sweep_points(
-    arms: Mapping[str, Sequence[Decision]], fit: dict[str, Truth], dev: dict[str, Truth], axes: GridAxes, *,
+    scored: Mapping[Scored, Sequence[Decision]], fit: dict[str, Truth], dev: dict[str, Truth], axes: GridAxes, *,
     cost_false: float, delta: float, grid: Floats,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """One row a point: its settings, the threshold it chooses and what it does on `dev`."""
-    for arm, method in itertools.product(arms, axes.calibrators):
-        calibrator = fit_on(arm, only_scored(fit, arms[arm]), arms[arm], method)
-        seen = only_scored(dev, arms[arm])
-        rows = align(arms[arm], seen, arm)
+    for shown, method in itertools.product(scored, axes.calibrators):
+        arm = shown.arm
+        calibrator = fit_on(arm, only_scored(fit, scored[shown]), scored[shown], method)
+        seen = only_scored(dev, scored[shown])
+        rows = align(scored[shown], seen, arm)
         probs = calibrated(rows, calibrator)
         silent = make_view(arm, seen, rows, probs, None)
         lowest = {alpha: dev_threshold(silent, alpha, grid) for alpha in axes.alphas}
@@ -68,7 +78,7 @@ def sweep_points(
             view = make_view(arm, seen, rows, probs, threshold).known()
             for cadence in axes.cadences:
                 settings = {
-                    "arm": arm, "calibrator": method, "alpha": alpha, "cost_missed": missed, "cadence": cadence,
+                    **asdict(shown), "calibrator": method, "alpha": alpha, "cost_missed": missed, "cadence": cadence,
                     "threshold": round(threshold, 6),
                 }  # fmt: skip
                 yield {**settings, **point_values(at_cadence(view, cadence), cost_false / missed)}

@@ -48,6 +48,15 @@ class RunFiles:
         """Where `eval.score` puts the decisions of an arm."""
         return self.run / "decisions" / f"{arm}.parquet"
 
+    def variant(self, arm: str, shown: dict[str, int]) -> Path:
+        """Where the decisions of an arm go that was shown otherwise than usual; the usual place when it was not."""
+        suffix = "".join(f".{name}-{value}" for name, value in sorted(shown.items()))
+        return self.run / "decisions" / f"{arm}{suffix}.parquet"
+
+    def variants(self, arm: str) -> list[Path]:
+        """The decisions of an arm under other windows and bank budgets, for the sweep."""
+        return sorted((self.run / "decisions").glob(f"{arm}.*-*.parquet"))
+
     def arm_threshold(self, arm: str) -> Path:
         """Where `eval.sweep` puts the threshold of an arm that is not the candidate."""
         return self.run / "thresholds" / f"{arm}.json"

@@ -2,6 +2,7 @@
 
 Run:  python -m eval.score arm=rules                        (seconds)
       python -m eval.score arm=sft                          (configs/score.yaml; model in <run>/sft, in this process)
+      python -m eval.score arm=sft trajectory_steps=1 bank_budget_tokens=150   (a variant beside it, an axis of eval.sweep)
       python -m eval.score arm=sft url=http://127.0.0.1:8077/v1
       python -m eval.score arm=sft splits=[train] samples=8 out=runs/quickstart/samples.parquet     (sampled answers for
       data.pivots)
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from data.matching import match_candidate
 from data.progress import track
-from data.snapshots import read_snapshots, to_policy_snapshot
+from data.snapshots import read_snapshots, to_policy_snapshot, trajectory_steps
 from eval.arms import TRAINED, WITHOUT_MODEL, BatchPolicy, WritingPolicy, make_arm
 from eval.backends import model_folder, open_backend
 from eval.decisions import ARMS, Decision, read_decisions, write_decisions
@@ -30,7 +31,7 @@ from pmem.canonical import content_id
 from pmem.config import parse_stage
 from pmem.errors import UserError, exit_code
 from pmem.policy import ModelPolicy
-from pmem.prompt import PROMPT_VERSION
+from pmem.prompt import PROMPT_VERSION, PromptLimits
 from pmem.snapshot import Snapshot
 from pmem.step import StepResult
 
@@ -89,6 +90,10 @@ class ScoreConfig:
     """Longest list of operations."""
     reminder_max_tokens: int = 64
     """Longest reminder."""
+    trajectory_steps: int | None = None
+    """Show only so many of the newest steps, at most what the snapshots hold; a variant for the sweep. null: all."""
+    bank_budget_tokens: int | None = None
+    """Show the bank within so many tokens; a variant for the sweep. null: the runtime's default."""
     samples: int = 0
     """Sampled answers a snapshot (for pivots) instead of the greedy one; 0: none."""
     temperature: float = 1.0
@@ -111,6 +116,12 @@ class ScoreConfig:
             )
         if self.samples and self.arm not in TRAINED:
             raise UserError(f"arm {self.arm} cannot be sampled; use prompted, sft or sft_grpo")
+        if any(value < 1 for value in self.variant.values()):
+            raise UserError("trajectory_steps and bank_budget_tokens must be at least 1")
+        if self.variant and self.arm in WITHOUT_MODEL:
+            raise UserError(
+                f"arm {self.arm} sees no prompt, so trajectory_steps and bank_budget_tokens change nothing; leave them out"
+            )
         if self.chunk < 1 or self.samples < 0 or not 0 <= self.max_reminder_share <= 1:
             raise UserError("chunk must be at least 1, samples at least 0 and max_reminder_share between 0 and 1")
 
@@ -127,8 +138,19 @@ class ScoreConfig:
         return self.arm == "prompted" if self.lists is None else not self.lists
 
     @property
+    def variant(self) -> dict[str, int]:
+        """What is shown otherwise than usual."""
+        shown = {"trajectory_steps": self.trajectory_steps, "bank_budget_tokens": self.bank_budget_tokens}
+        return {name: value for name, value in shown.items() if value is not None}
+
+    @property
+    def limits_shown(self) -> PromptLimits:
+        """How much of a snapshot the model sees."""
+        return PromptLimits(**self.variant)
+
+    @property
     def target(self) -> Path:
-        return self.out or RunFiles(self.run).decisions(self.arm)
+        return self.out or RunFiles(self.run).variant(self.arm, self.variant)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -149,7 +171,7 @@ def main(argv: list[str] | None = None) -> int:
     decisions = [
         row for chunk in track(scorer.chunks(snapshots), f"scoring {config.arm}", unit="chunks") for row in scorer.rows(chunk)
     ]
-    write_decisions(config.target, decisions)
+    write_decisions(config.target, decisions, facts={name: str(value) for name, value in config.variant.items()})
     print(closing(config, decisions, time.perf_counter() - started))
     return 0
 
@@ -158,6 +180,10 @@ def load(config: ScoreConfig) -> tuple[list[Snapshot], dict[str, Truth]]:
     """Snapshots of the wanted splits in order of id, and what is known of them. Raises UserError when there is none."""
     splits, files = config.wanted_splits, RunFiles(config.run)
     path, labels = config.snapshots or files.snapshots, config.labels or files.labels
+    if (config.trajectory_steps or 0) > (held := trajectory_steps(path)):
+        raise UserError(
+            f"{path} holds windows of {held} steps, not {config.trajectory_steps}; run data.replay with a longer trajectory_steps"
+        )
     truths = read_truths(path, labels, splits) if config.only_labelled or labels.exists() else {}
     drawn = drawn_quiet(truths, config.quiet_per_episode, config.seed)
     counts: Counter[str] = Counter()
@@ -215,11 +241,12 @@ class Scorer:
                 max_tokens=budget,
                 seed=config.seed,
                 empty_lists=config.empty_lists,
+                limits=config.limits_shown,
             )
         assert self.backend is not None
         policy = WritingPolicy(
             self.backend, name=config.arm, grammar=config.grammar, list_max_tokens=budget[0], reminder_max_tokens=budget[1],
-            timeout_ms=None,
+            timeout_ms=None, limits=config.limits_shown,
         )  # fmt: skip
         policy.empty_lists = config.empty_lists
         policy.floor, policy.max_share, policy.needed = config.reminder_floor, config.max_reminder_share, self.needed
@@ -248,6 +275,7 @@ class Scorer:
         config = self.config
         settings = [config.arm, config.grammar, config.reminder_floor, config.max_reminder_share, config.list_max_tokens,
                     config.reminder_max_tokens, config.samples, config.temperature, config.seed, config.empty_lists]  # fmt: skip
+        settings += [config.variant] if config.variant else []
         model = [getattr(self.backend, "model_hash", None), getattr(self.backend, "route", None), PROMPT_VERSION]
         asked = [[snapshot.model_dump(mode="json"), snapshot.snapshot_id in self.needed] for snapshot in chunk]
         return content_id([settings, model, asked])

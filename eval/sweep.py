@@ -13,11 +13,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from data.tables import metadata
 from eval.calibrate import Method
 from eval.certify import make_grid
 from eval.choose import Chosen, Costs, choose, one_model, only_scored, split_hash
 from eval.decisions import Decision, read_decisions
-from eval.grid import GridAxes, sweep_points
+from eval.grid import GridAxes, Scored, sweep_points
 from eval.operating import MODEL_ARMS
 from eval.run_files import RunFiles
 from eval.truth import Truth, read_truths
@@ -59,7 +60,8 @@ def main(argv: list[str] | None = None) -> int:
     config = parse_stage(SweepConfig, __doc__, Path("configs/sweep.yaml"), argv)
     files = RunFiles(config.run)
     arms = read_model_arms(files, config.candidate)
-    config.grid.size(len(arms))
+    scored = {**{Scored(arm): rows for arm, rows in arms.items()}, **read_variants(files, arms)}
+    config.grid.size(len(scored))
     grid = make_grid(config.grid_points)
     splits = {name: read_truths(files.snapshots, files.labels, [name]) for name in ("fit", "certify", "dev")}
     costs = Costs(alpha=config.alpha, delta=config.delta, cost_false=config.cost_false, cost_missed=config.cost_missed)
@@ -67,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
     for arm, found in chosen.items():
         target = (config.out or files.threshold) if arm == config.candidate else files.arm_threshold(arm)
         write_threshold(target, found.threshold)
-    swept = {arm: rows for arm, rows in arms.items() if only_scored(splits["dev"], rows)}
+    swept = {shown: rows for shown, rows in scored.items() if only_scored(splits["dev"], rows)}
     points = list(
         sweep_points(
             swept, splits["fit"], splits["dev"], config.grid, cost_false=config.cost_false, delta=config.delta, grid=grid
@@ -91,6 +93,21 @@ def read_model_arms(files: RunFiles, candidate: str) -> dict[str, list[Decision]
     for arm, rows in arms.items():
         one_model(rows, str(paths[arm]))
     return arms
+
+
+def read_variants(files: RunFiles, arms: dict[str, list[Decision]]) -> dict[Scored, list[Decision]]:
+    """Decisions of the arms under other windows and bank budgets. Raises UserError when they are another model's."""
+    found = {}
+    for arm, rows in arms.items():
+        for path in files.variants(arm):
+            decisions, facts = read_decisions(path), metadata(path)
+            if one_model(decisions, str(path)) != one_model(rows, str(files.decisions(arm))):
+                raise UserError(
+                    f"{path} was made by another model or prompt than {files.decisions(arm)}; score it again or delete it"
+                )
+            shown = {name: int(facts[name]) for name in ("trajectory_steps", "bank_budget_tokens") if name in facts}
+            found[Scored(arm, **shown)] = decisions
+    return found
 
 
 def choose_named(

@@ -126,7 +126,7 @@ class ModelPolicy:
             return list(pool.map(ask, items))
 
     def _sample(self, drafts: list[Draft], num_samples: int, temperature: float, seed: int) -> list[list[StepResult]]:
-        self._guarded(drafts, None, self._lists, self._reads)
+        self._guarded(drafts, None, self.write_lists, self._reads)
         self._let_go(drafts)
         samples = [[draft.copy(secrets.token_hex(8)) for _ in range(num_samples)] for draft in drafts]
         for draft, copies in zip(drafts, samples, strict=True):
@@ -152,7 +152,7 @@ class ModelPolicy:
         if self.mode == "completion":
             self._guarded(drafts, deadline, self._answers)
         else:
-            self._guarded(drafts, deadline, self._lists, self._reads, self._verdicts, self._finish)
+            self._guarded(drafts, deadline, self.write_lists, self._reads, self.take_verdicts, self._finish)
         return [draft.result for draft in drafts]
 
     def _guarded(self, drafts: list[Draft], deadline: float | None, *phases: Callable[..., None]) -> None:
@@ -174,7 +174,8 @@ class ModelPolicy:
                 for draft in live:
                     draft.discard(reason)
 
-    def _lists(self, drafts: list[Draft], deadline: float | None) -> None:
+    def write_lists(self, drafts: list[Draft], deadline: float | None) -> None:
+        """Phase of a scored step that an arm of evaluation may replace: every draft gets its answer with the list of operations."""
         grammar = [list_grammar(draft.snapshot.bank) if self.grammar else None for draft in drafts]
         requests = [
             self._request(draft, max_tokens=self.list_max_tokens, stop=(OPERATIONS_CLOSE,), grammar=text)
@@ -189,7 +190,8 @@ class ModelPolicy:
         for draft, read in zip(drafts, reads, strict=True):
             draft.take_read(read, self.min_label_mass)
 
-    def _verdicts(self, drafts: list[Draft], deadline: float | None) -> None:
+    def take_verdicts(self, drafts: list[Draft], deadline: float | None) -> None:
+        """Phase of a scored step that an arm of evaluation may replace: every read draft gets its verdict, or is settled."""
         for draft in drafts:
             assert draft.read is not None
             prob = draft.read.prob_speak

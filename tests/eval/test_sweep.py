@@ -163,3 +163,20 @@ def test_an_arm_scored_in_part_is_judged_on_that_part(tmp_path: Path) -> None:
     assert {row["arm"] for row in content["grid"]} == {"sft", "sft_grpo"}
     with pytest.raises(UserError, match="never scored"):
         sweep.main([f"run={folder}", "candidate=prompted"])
+
+
+def test_windows_and_bank_budgets_are_axes(tmp_path: Path) -> None:
+    """Decisions scored under another window or budget stand beside the arm's and become points of the same grid."""
+    folder = make_run(tmp_path, World(episodes={"dev": 10, "fit": 30, "certify": 30}))
+    files = RunFiles(folder)
+    rows = read_decisions(files.decisions("sft_grpo"))
+    for shown in ({"trajectory_steps": 1}, {"trajectory_steps": 1, "bank_budget_tokens": 100}):
+        write_decisions(files.variant("sft_grpo", shown), rows, facts={name: str(value) for name, value in shown.items()})
+    assert sweep.main([f"run={folder}"]) == 0
+    grid = json.loads(files.sweep.read_text())["grid"]
+    axes = {(row["arm"], row["trajectory_steps"], row["bank_budget_tokens"]) for row in grid}
+    assert {("sft_grpo", None, None), ("sft_grpo", 1, None), ("sft_grpo", 1, 100), ("sft", None, None)} <= axes
+    assert len(grid) == len(axes) * 120 >= 200
+    write_decisions(files.variant("sft", {"trajectory_steps": 1}), [replace(row, model_hash="0" * 64, arm="sft") for row in rows])
+    with pytest.raises(UserError, match="another model or prompt"):
+        sweep.main([f"run={folder}"])
