@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pmem.atomic import write_text
+from pmem.bank import estimate_tokens
 from pmem.errors import UserError
 from pmem.lessons.records import Record
+from pmem.lessons.repository import repository_of
+from pmem.lessons.session_start import Cut, Start, record_delivery
 from pmem.lessons.shown import visible
 from pmem.lessons.store import LessonStore
 
@@ -43,16 +46,27 @@ def assembled_text(records: list[Record]) -> str:
 
 
 def assemble(store: LessonStore, *, task: str, folder: Path, replace: bool = False) -> Assembled:
-    """Write `AGENTS.md` for a task; nothing linked removes an assembled one. Raises UserError for a file that is not ours."""
+    """Write `AGENTS.md` for a task and note the delivery; nothing linked removes an assembled one.
+
+    Raises UserError for a file that is not ours.
+    """
     path = Path(folder) / NAME
     if path.exists() and not is_assembled(path) and not replace:
         raise UserError(f"{path} was not assembled by pmem; move it away, or say --replace")
     ready, waiting = linked_instructions(store, task)
     names = tuple(record.id for record in ready)
+    text = assembled_text(ready) if ready else ""
     if ready:
-        write_text(path, assembled_text(ready))
+        write_text(path, text)
     elif path.exists():
         path.unlink()
+    if ready or waiting:
+        cut = tuple(Cut(id=record.id, why="unapproved") for record in waiting)
+        told = Start(
+            session=f"task {task}", repository=repository_of(Path(folder)), text=text, delivered=names, cut=cut, num_cut=len(cut),
+            tokens=estimate_tokens(text),
+        )  # fmt: skip
+        record_delivery(store, told, route="agents_file")
     return Assembled(path if ready else None, names, tuple(record.id for record in waiting))
 
 

@@ -15,6 +15,8 @@ from pmem.canonical import content_id
 from pmem.errors import UserError
 from pmem.lessons.blobs import Manifest, missing_blobs, read_manifest, restore_file
 from pmem.lessons.records import LOCATORS, Record
+from pmem.lessons.repository import repository_of
+from pmem.lessons.session_start import Start, record_delivery
 from pmem.lessons.store import LessonStore
 
 MAX_DIRECTORY_FILES = 100_000
@@ -45,9 +47,10 @@ def materialize(store: LessonStore, record_id: str, destination: Path) -> Materi
             for file in manifest.files:
                 restore_file(store.folder, file, destination)
             num += len(manifest.files)
-    with store.transaction() as connection:
-        connection.executemany("UPDATE nodes SET used = ? WHERE id = ?", [(store.clock(), record.id) for record in order])
-    return Materialized(tuple(record.id for record in order), num)
+    names = tuple(record.id for record in order)
+    told = Start(session="files", repository=repository_of(destination), text="", delivered=names, cut=(), num_cut=0, tokens=0)
+    record_delivery(store, told, route="materialize")
+    return Materialized(names, num)
 
 
 def resolve(store: LessonStore, record_id: str) -> list[Record]:

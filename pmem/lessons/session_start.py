@@ -34,7 +34,7 @@ HEADING = (
 class Cut:
     id: str
     why: str
-    """`limit` or `budget`."""
+    """`limit`, `budget`, or `unapproved` (a linked instruction that no person approved)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,7 @@ def test_bases_come_before_what_builds_on_them(tmp_path: Path) -> None:
     assert brought.order == (base.id, top.id)
     assert (tmp_path / "out/common").read_text() == "new" and (tmp_path / "out/kept").read_text() == "kept"
     assert (tmp_path / "out/sub/x").read_text() == "deep" and store.get(top.id).used is not None
+    assert [row["route"] for row in store.rows("SELECT route FROM deliveries")] == ["materialize"]
     with pytest.raises(UserError, match="not empty"):
         materialize(store, top.id, tmp_path / "out")
 
