@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from eval.conduct import citation_figures, residual_figures, time_figures
 from eval.curves import confidence_and_failure, histogram, net_benefit_curve, reliability, risk_curve
 from eval.evidence import Evidence, gather
 from eval.metrics import (
@@ -48,6 +49,8 @@ class PromoteConfig:
     """The rules of promotion, one line each."""
     exit_code: bool = False
     """Exit with 1 when the candidate is not promoted."""
+    price_per_million: tuple[float, float] | None = None
+    """Price of a million input and output tokens of the memory model, for the cost of an injection; null: not priced."""
     num_examples: int = 10
     """Example decisions shown in full."""
     seed: int = 17
@@ -137,6 +140,13 @@ def make_figures(config: PromoteConfig, evidence: Evidence) -> dict[str, Any]:
         },
         "net_benefit": {arm: net_benefit_curve(view) for arm, view in evidence.views[config.split].items()},
         "slices": slice_rows(candidate, seed=config.seed),
+        "time": {
+            arm: {name: figure.as_json() for name, figure in time_figures(view, seed=config.seed).items()}
+            for arm, view in evidence.views[config.split].items() if arm in evidence.files.scored_arms()
+        },
+        "citations": {name: figure.as_json() for name, figure in citation_figures(candidate, seed=config.seed).items()},
+        "residual": residual_figures(candidate, seed=config.seed),
+        "price": list(config.price_per_million) if config.price_per_million else None,
         "reasons_off": [name for name in Policy.__dataclass_fields__ if getattr(config.rules, name) is None],
     }  # fmt: skip
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from eval.curves import slider_rows
 from eval.evidence import Evidence
+from eval.report_conduct import errors_section, time_section
 from eval.report_examples import example_articles
 from eval.report_figures import (
     COLUMNS,
@@ -47,6 +48,8 @@ def write_report(
         selectivity_section(figures, verdict),
         slider_section(evidence, bool(data["rows"])),
         trials_section(evidence),
+        time_section(figures, evidence),
+        errors_section(figures),
         slices_section(figures),
         elsewhere_section(figures),
         sweep_section(evidence),
@@ -138,11 +141,17 @@ def _not_measured(verdict: dict[str, Any], figures: dict[str, Any], evidence: Ev
         "Agents other than the simulated ones; those obey and forget by stated parameters (data/agent.py).",
         f"{count['unknown']} of {count['snapshots']} snapshots, whose verdict the branches could not settle.",
         "Regret takes the best of several noisy measurements, so it is a little too high for every arm alike.",
-        "Latency under load, refusals and deadline misses of a served route: time here is the model's share of its batch.",
+        "Latency under load of a served route: time here is the model's share of its batch.",
         f"Arms not in the table: {', '.join(absent) or 'none'}.",
     ]  # fmt: skip
     if missing:
         items.append(f"For the candidate: {', '.join(missing)}.")
+    if figures["price"] is None:
+        items.append("Money: name price_per_million to have injections priced.")
+    mechanisms = {"requirement", "grounding", "failure_loop", "diagnosis", "progress"}
+    unseen = mechanisms - {row["slice"] for row in figures["slices"] if row["by"] == "mechanism"}
+    if unseen:
+        items.append(f"Mechanisms with fewer than five snapshots of a known verdict: {', '.join(sorted(unseen))}.")
     if figures["reasons_off"]:
         items.append(f"Rules switched off in the policy: {', '.join(figures['reasons_off'])}.")
     return section("What was not measured", "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>")

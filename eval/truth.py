@@ -4,7 +4,7 @@ Joins `snapshots.parquet` and `labels.parquet`. Definitions (advantage, verdict,
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,8 @@ class Truth:
     need_true: bool | None
     value_silent: float | None
     candidates: tuple[Candidate, ...]
+    written: dict[str, float] = field(default_factory=dict)
+    """Entries of the bank before the step: id -> step at which it was last written."""
 
     @property
     def known(self) -> bool:
@@ -134,6 +136,7 @@ def _truth(row: dict[str, Any], labels: SnapshotLabels) -> Truth:
         need_true=first["need_true"],
         value_silent=labels.silence["value"] if labels.silence else None,
         candidates=tuple(_candidate(labels, candidate) for candidate in labels.candidates),
+        written={entry["id"]: float(entry["touched"]) for entry in row["bank_before"]["entries"]},
     )
 
 

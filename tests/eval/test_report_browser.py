@@ -106,6 +106,18 @@ def test_pictures_tables_and_controls_have_names(browser: Any, report: Path) -> 
     page.close()
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_axe_finds_nothing(browser: Any, report: Path, width: int, scheme: str) -> None:
+    """The accessibility checker of Deque over the whole page: contrast, names, alternatives, structure."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.goto(report.as_uri())
+    found = axe.Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    page.close()
+
+
 def test_it_prints(browser: Any, report: Path) -> None:
     page = browser.new_page()
     page.goto(report.as_uri())
