@@ -4,8 +4,9 @@ Run:  python -m eval.monitor steps=~/.local/state/pmem/memory/steps.jsonl thresh
       python -m eval.monitor … labels=labels.jsonl reference=runs/quickstart/decisions/sft_grpo.parquet exit_code=true
 Watched: the certified risk with a time-uniform lower bound (MAPIE `RiskMonitoring`, Podkopaev and Ramdas 2022), so it may be
 looked at after every label; action rate inside its band; drift of probabilities and prompt sizes against the decisions of
-promotion; failures. Labels are JSON lines {"needed": bool, "spoke": bool, "kind": "hindsight" | "human"} in order of time;
-hindsight rules need kept rollouts.
+promotion; failures. Labels are JSON lines {"needed": bool, "spoke": bool, "kind": "hindsight" | "human"} in order of time, and
+"episode" where steps of one session were labelled: the bound counts independent units, so of each episode its first
+silence-is-right step is taken. Hindsight rules need kept rollouts.
 """
 
 import json
@@ -102,7 +103,7 @@ def watch(config: MonitorConfig, threshold: Threshold, rows: Sequence[StepRow]) 
 
 def watch_risk(threshold: Threshold, labels: Sequence[dict[str, Any]]) -> Watched:
     """The false-intervention rate on labelled steps against alpha, at confidence 1 - delta at every moment together."""
-    quiet = np.array([label["spoke"] for label in labels if not label["needed"]], dtype=int)
+    quiet = np.array([label["spoke"] for label in first_of_each([label for label in labels if not label["needed"]])], dtype=int)
     if threshold.alpha is None or not len(quiet):
         return Watched("certified risk", None, None, "nothing to hold it against")
     level = min(0.98, 2 * (threshold.delta or 0.05))  # MAPIE spends half on the reference, which is given here
@@ -113,6 +114,19 @@ def watch_risk(threshold: Threshold, labels: Sequence[dict[str, Any]]) -> Watche
         f"with {1 - level / 2:.0%} confidence at any time, {threshold.alpha:.0%} is allowed"
     )
     return Watched("certified risk", not monitor.harmful_shift_detected, float(quiet.mean()), sentence)
+
+
+def first_of_each(labels: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first label of each episode, in order of time; a label that names none is an episode of its own."""
+    seen: set[str] = set()
+    kept = []
+    for label in labels:
+        episode = label.get("episode")
+        if episode is None or episode not in seen:
+            kept.append(label)
+        if episode is not None:
+            seen.add(episode)
+    return kept
 
 
 def _latest(monitor: RiskMonitoring) -> float:
@@ -160,8 +174,8 @@ def read_labels(path: Path) -> list[dict[str, Any]]:
             label = json.loads(line)
         except json.JSONDecodeError:
             raise UserError(f"{path} line {number}: not valid JSON") from None
-        if not isinstance(label, dict) or set(label) != LABEL_KEYS or not isinstance(label["needed"], bool):
-            raise UserError(f"{path} line {number}: wants exactly the keys needed, spoke and kind")
+        if not isinstance(label, dict) or set(label) - {"episode"} != LABEL_KEYS or not isinstance(label["needed"], bool):
+            raise UserError(f"{path} line {number}: wants the keys needed, spoke and kind, and may name its episode")
         labels.append(label)
     return labels
 

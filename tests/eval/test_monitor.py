@@ -126,3 +126,9 @@ def test_selection_over_a_run_and_over_own_cases(tmp_path: Path) -> None:
     own.write_text('{"snapshot_id": "nowhere", "expected_ids": []}\n')
     with pytest.raises(UserError, match="line 1"):
         selection.main([f"run={run}", f"cases={own}"])
+
+
+def test_of_an_episode_one_label_counts() -> None:
+    labels = [{"needed": False, "spoke": True, "kind": "human", "episode": "a"} for _ in range(50)]
+    alone = {"needed": False, "spoke": False, "kind": "human"}
+    assert monitor.first_of_each([*labels, alone, alone]) == [labels[0], alone, alone]
