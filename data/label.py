@@ -56,6 +56,8 @@ class LabelConfig:
     """Which set of continuation seeds; another one measures label noise."""
     num_workers: int = 0
     """Processes; 0 = one a core."""
+    ray_address: str = ""
+    """Ray cluster that runs the branches instead: auto, local or ray://host:port; empty: this machine's cores."""
 
     def __post_init__(self) -> None:
         if self.num_branches < 2 or self.max_candidates < 1:
@@ -82,6 +84,8 @@ class Labelled:
     rows: tuple[Row, ...]
     num_steps: int
     num_real: int
+    seconds: float = 0.0
+    """Of one core."""
 
 
 def choose_rows(rows: list[Row], config: LabelConfig) -> list[Row]:
@@ -98,6 +102,7 @@ def choose_rows(rows: list[Row], config: LabelConfig) -> list[Row]:
 
 def label_unit(unit: Unit, config: LabelConfig) -> Labelled:
     """Replay the rollout once and branch at each chosen snapshot."""
+    began = time.perf_counter()
     rows = sorted(unit.rows, key=lambda row: row["step"])
     episode = start(json.loads(rows[0]["restore_ref"]), place=process_place())
     seeds = continuation_seeds(config.seed_set, config.num_branches)
@@ -107,7 +112,7 @@ def label_unit(unit: Unit, config: LabelConfig) -> Labelled:
             episode.advance()
         made += _label_rows(row, episode, seeds, config)
     memory = episode.environment.memory
-    return Labelled(unit.key(config), tuple(made), memory.num_steps, memory.num_real)
+    return Labelled(unit.key(config), tuple(made), memory.num_steps, memory.num_real, time.perf_counter() - began)
 
 
 def diverged(row: Row, events: Iterable[Event]) -> bool:
@@ -188,7 +193,7 @@ def label(config: LabelConfig) -> tuple[list[Row], list[Labelled]]:
     todo = [unit for unit in units if unit.key(config) not in done]
     journal.parent.mkdir(parents=True, exist_ok=True)
     with open(journal, "a", encoding="utf-8") as stream:
-        work = ordered_map(partial(label_unit, config=config), todo, config.num_workers)
+        work = ordered_map(partial(label_unit, config=config), todo, config.num_workers, config.ray_address)
         for labelled in track(work, "labelling", total=len(todo), unit="episodes"):
             done[labelled.key] = labelled
             stream.write(canonical_json(asdict(labelled)) + "\n")
@@ -218,7 +223,7 @@ def _read_journal(path: Path) -> dict[str, Labelled]:
                 values = json.loads(line)
             except json.JSONDecodeError:
                 continue
-            done[values["key"]] = Labelled(values["key"], tuple(values["rows"]), values["num_steps"], values["num_real"])
+            done[values["key"]] = Labelled(**{**values, "rows": tuple(values["rows"])})
     return done
 
 
@@ -229,12 +234,14 @@ def main() -> int:
     rows, units = label(config)
     silent = [row for row in rows if row.get("candidate_id") is None and row["label_kind"] == "counterfactual"]
     verdicts = Counter(row["verdict"] for row in silent)
+    projected = sum(unit.seconds for unit in units) / max(1, len(silent)) * 100_000 / 3_600
     steps, real = sum(unit.num_steps for unit in units), sum(unit.num_real for unit in units)
     print(
         f"labelled {len(silent)} snapshots ({', '.join(f'{name} {count}' for name, count in sorted(verdicts.items()))}, "
         f"structurally needed {sum(bool(row['need_true']) for row in silent)}, "
         f"diverged {sum(row['divergence'] for row in silent)}) "
-        f"in {time.perf_counter() - began:.0f} s; {steps} steps of branches, {real} really executed -> {config.out}"
+        f"in {time.perf_counter() - began:.0f} s; {steps} steps of branches, {real} really executed; "
+        f"100,000 snapshots would take {projected:.1f} core hours -> {config.out}"
     )
     return 0
 

@@ -57,6 +57,8 @@ class SimulateConfig:
     """First task seed and seed of every choice here."""
     num_workers: int = 0
     """Processes; 0 = one a core."""
+    ray_address: str = ""
+    """Ray cluster that runs the tasks instead: auto, local or ray://host:port; empty: this machine's cores."""
 
     def __post_init__(self) -> None:
         for name in (*self.families, *self.heldout_families):
@@ -131,7 +133,9 @@ def simulate(config: SimulateConfig) -> tuple[list[Rollout], int]:
     if LLM in config.strengths:
         _endpoint(config.llm)  # a wrong address is said before processes start
     work = partial(run_job, llm=config.llm)
-    done = list(track(ordered_map(work, todo, config.num_workers), "simulating", total=len(todo), unit="rollouts"))
+    done = list(
+        track(ordered_map(work, todo, config.num_workers, config.ray_address), "simulating", total=len(todo), unit="rollouts")
+    )
     return sorted((rollout for rollout, _ in done), key=lambda rollout: rollout.rollout_id), sum(count for _, count in done)
 
 

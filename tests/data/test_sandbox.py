@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from data.envs import FAMILIES, make_task
+from data.envs.bash import BashEnvironment
 from data.sandbox import Sandbox, can_isolate, refused_text
 
 isolated = pytest.mark.skipif(not can_isolate(), reason="this machine does not allow namespaces")
@@ -105,3 +107,22 @@ def test_nothing_is_left_behind_after_a_kill(tmp_path: Path) -> None:
     while list(tmp_path.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_nothing_is_left_behind_after_a_thousand_tasks(tmp_path: Path) -> None:
+    """One worker takes a thousand tasks after one another, some with time-outs and strays; then its box is closed."""
+    environment = BashEnvironment(Sandbox(scratch=tmp_path))
+    tasks = [make_task(name, seed, 12) for seed in range(100) for name in sorted(FAMILIES)]
+    assert len(tasks) == 1000
+    for number, task in enumerate(tasks):
+        environment.reset(task)
+        assert environment.step("bash", {"cmd": "touch stray; mkdir -p deep/er; ln -s /etc/passwd link"}).text is not None
+        if number % 100 == 50:
+            environment.sandbox.run("sleep 4322 & disown")
+            environment.sandbox.run("sleep 30", timeout_s=0.2)
+        environment.check()
+        assert len(list(tmp_path.iterdir())) == 1
+    environment.close()
+    assert list(tmp_path.iterdir()) == []
+    assert "sleep 4322" not in subprocess.run(["ps", "ax", "-o", "args"], capture_output=True, text=True, check=True).stdout
