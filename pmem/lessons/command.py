@@ -131,6 +131,7 @@ def _add_ways(command: _Command) -> None:
     added.add_argument("--collection", choices=list(COLLECTIONS))
     added.add_argument("--tags", default="")
     added.add_argument("--task", action="append", default=[])
+    added.add_argument("--session", default=None, help="the session that a session_memory belongs to")
     added.add_argument("--folder", type=Path, default=Path(), help="a folder of its repository (default: this one)")
     added.add_argument("--global", dest="everywhere", action="store_true", help="for every repository")
     command("start", command_records.show_start).add_argument("--folder", type=Path, default=Path())

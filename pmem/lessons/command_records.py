@@ -183,7 +183,7 @@ def add_record(options: argparse.Namespace) -> int:
             from pmem.lessons.materialize import directory_payload
 
             values |= {"payload": directory_payload(Path(options.body or options.title)), "relevance_required": True}
-        record = add(store, draft_of(**values), person_of(options), tasks=options.task)
+        record = add(store, draft_of(**values), person_of(options), tasks=options.task, session=options.session)
     return say(options, as_json(record), f"kept {record.id}, approved by {record.decided_by}")
 
 

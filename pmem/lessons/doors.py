@@ -112,15 +112,18 @@ def remember(
         return _same(store, draft) or edit.put(None, made(edit, draft, provenance))
 
 
-def add(store: LessonStore, draft: Draft, person: Actor, *, tasks: Sequence[str] = ()) -> Record:
-    """A person's own entry: approved, because the person wrote it. `tasks`: ids that an instruction is linked to."""
+def add(store: LessonStore, draft: Draft, person: Actor, *, tasks: Sequence[str] = (), session: str | None = None) -> Record:
+    """A person's own entry: approved, because the person wrote it. `tasks`: ids that an instruction is linked to.
+
+    `session`: the session a session memory belongs to; unless relevance is required it is told there without selection.
+    """
     if person.role != "person":
         raise UserError(f"only a person makes entries of their own; {person} may propose")
     draft, redactions = clean_draft(draft)
     with change(store, person, "add") as edit:
         if _same(store, draft):
             raise UserError(f"the same text stands already as {_same_id(store, draft)}; edit or approve that one")
-        record = made(edit, draft, Provenance(door="person", redactions=redactions))
+        record = made(edit, draft, Provenance(door="person", session=session, redactions=redactions))
         approval = {"state": "approved", "approved_text": record.text_hash(), "decided_by": str(person)}
         kept = edit.put(None, record.model_copy(update=approval))
         for task in tasks:

@@ -11,7 +11,8 @@ from pmem.lessons.agents_file import assemble
 from pmem.lessons.curation import Wording
 from pmem.lessons.doors import add
 from pmem.lessons.records import Draft
-from pmem.lessons.selection import Depth, Request, candidates, current, keep, mark_read
+from pmem.lessons.selection import Depth, Request, candidates, current, keep, mark_read, select
+from pmem.lessons.selectors import WordSelector, ids_of, messages_of
 from pmem.lessons.session_start import record_delivery, session_start
 from pmem.lessons.store import content
 from tests.lessons.world import PERSON, REPOSITORY, guidance, memory, new_store, proposed
@@ -127,6 +128,33 @@ def test_another_sessions_memory_needs_approval_and_the_same_sessions_is_marked(
     assert current(store, session="s1", repository=REPOSITORY) == ()
     curation.approve(store, kept.id, PERSON)
     assert len(candidates(store, request, repository=REPOSITORY, session="s2")) == 1
+
+
+def test_what_belongs_to_the_session_needs_no_selection(tmp_path: Path) -> None:
+    store = new_store(tmp_path)
+    own = add(store, memory("the unit is EUR", relevance_required=False), PERSON, session="s1")
+    nothing = Request(strings=("unrelated",), depth=ALL)
+    assert select(store, nothing, WordSelector(), repository=REPOSITORY, session="s1").delivered == (own.id,)
+    assert select(store, nothing, WordSelector(), repository=REPOSITORY, session="s2").delivered == ()
+    without_depth = Request(strings=("unrelated",))
+    assert select(store, without_depth, WordSelector(), repository=REPOSITORY, session="s1").delivered == (own.id,)
+
+
+def test_the_rule_keeps_what_is_named_and_a_models_numbers_are_intersected(tmp_path: Path) -> None:
+    store = new_store(tmp_path)
+    notes = add(store, memory("release notes are written by hand"), PERSON)
+    party = add(store, memory("release party", tags=("fun",)), PERSON)
+    found = candidates(store, Request(strings=("release",), depth=ALL), repository=REPOSITORY, session="s2")
+    rule = WordSelector()
+    assert set(rule.select(("release", "notes", "hand"), (), found)) == {notes.id}
+    assert set(rule.select((f"see {party.id}",), (), found)) == {party.id}
+    assert party.id in rule.select(("notes",), ("fun",), found)
+    numbers = {record.id: number for number, record in enumerate(found, 1)}
+    assert ids_of(f"{numbers[notes.id]}, 0, 99, {numbers[notes.id]}", found) == [notes.id]
+    for text in ("none", "", "1.5 12a x1", "\ud800", "-", "100"):
+        assert set(ids_of(text, found)) <= {notes.id, party.id}
+    shown = messages_of(("x\x1b[2J",), (), found)[1]["content"]
+    assert "\x1b" not in shown and "1. (session memory)" in shown.replace("_", " ")
 
 
 def test_agents_file_is_always_assembled_anew_and_never_mined(tmp_path: Path) -> None:
