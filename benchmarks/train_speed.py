@@ -90,7 +90,7 @@ def sft_trainer(config: SpeedConfig, *, ours: bool) -> tuple[Any, int]:
     from data.rows import WOULD_SAY, read_sft
     from train.batches import Collator
     from train.loading import load_model, load_tokenizer, train_weights
-    from train.rows import token_rows
+    from train.rows import check_decision, token_rows
     from train.run_state import RunState
     from train.sft import SftConfig
     from train.sft_run import trl_arguments
@@ -117,6 +117,8 @@ def sft_trainer(config: SpeedConfig, *, ours: bool) -> tuple[Any, int]:
             rows,
             collator=Collator(tokenizer.pad_token_id, shared),
             decision_weight=1.0,
+            pair_weight=0.0,
+            point=check_decision(tokenizer, config.model.name),
             share_prefix=True,
             run=RunState(num_steps=config.steps + 1),
             warmup_steps=1,

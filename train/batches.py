@@ -125,6 +125,7 @@ class Collator:
             "labels": labels,
             "decision_index": torch.tensor([start + row.decision_index for start, row in zip(starts, rows)]),
             "decision_weight": torch.tensor([self.decision_weights[row.speaks] for row in rows]),
+            "speaks": torch.tensor([row.speaks for row in rows]),
             "row_weight": torch.tensor([row.weight for row in rows]),
         }
 

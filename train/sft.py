@@ -67,6 +67,8 @@ class SftConfig:
     """Forward passes in one optimizer step."""
     decision_weight: float = 1.0
     """Weight of the decision token against the mean of the row's other completion tokens."""
+    pair_weight: float = 0.0
+    """Weight of the comparison of speaking with silent rows of a batch (with share_prefix)."""
     speak_share: float | None = None
     """Share of all decision weight that speaking rows carry; empty leaves the data's own balance."""
     max_tokens: int = 2048
@@ -154,6 +156,8 @@ def report_rows(train: Sequence[TokenRow], dev: Sequence[TokenRow], config: SftC
 def _check(config: SftConfig) -> None:
     if config.share_prefix and config.gradient_checkpointing:
         raise UserError("gradient_checkpointing needs share_prefix=false: a recomputed layer cannot see the shared keys")
+    if config.pair_weight and not config.share_prefix:
+        raise UserError("pair_weight needs share_prefix=true: other forward passes do not give the log-odds; set it to 0")
     if config.speak_share is not None and not 0 < config.speak_share < 1:
         raise UserError(f"speak_share is {config.speak_share}; it must lie between 0 and 1")
 

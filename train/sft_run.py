@@ -29,7 +29,7 @@ from train.trainer_parts import LogCallback, PlanCallback
 if TYPE_CHECKING:
     from train.sft import SftConfig
 
-SHOWN = ("loss", "decision_nll", "dev_auroc", "dev_decision_nll", "tokens_per_s")
+SHOWN = ("loss", "decision_nll", "pair_loss", "dev_auroc", "dev_decision_nll", "tokens_per_s")
 
 
 def train_rows(
@@ -57,6 +57,8 @@ def train_rows(
         train,
         collator=collator,
         decision_weight=config.decision_weight,
+        pair_weight=config.pair_weight,
+        point=point,
         share_prefix=config.share_prefix,
         run=run,
         warmup_steps=config.warmup_steps,

@@ -18,6 +18,7 @@ from serve.decision_tokens import DecisionPoint
 from train.batches import Collator, LengthBuckets, shared_rows
 from train.checkpoints import writing
 from train.dev import DevScores, dev_scores
+from train.head import log_masses
 from train.loading import base_causal
 from train.loss import sft_loss, token_log_probs
 from train.rows import TokenRow
@@ -28,7 +29,7 @@ from train.trainer_parts import LogCallback, SharedParts
 
 
 class RowTrainer(SharedParts, SFTTrainer):
-    """`rows` are trained as they are; `decision_weight` as in `train.loss`."""
+    """`rows` are trained as they are; `decision_weight` and `pair_weight` as in `train.loss`."""
 
     def __init__(
         self,
@@ -39,12 +40,15 @@ class RowTrainer(SharedParts, SFTTrainer):
         *,
         collator: Collator,
         decision_weight: float,
+        pair_weight: float,
+        point: DecisionPoint,
         share_prefix: bool,
         run: RunState,
         warmup_steps: int,
         final_lr_share: float,
     ) -> None:
         self.rows, self.collator, self.decision_weight, self.share_prefix = list(rows), collator, decision_weight, share_prefix
+        self.pair_weight, self.point = pair_weight, point
         self.run, self.warmup_steps, self.final_lr_share = run, warmup_steps, final_lr_share
         columns = Dataset.from_dict({"input_ids": [[index] for index in range(len(rows))], "labels": [[0]] * len(rows)})
         arguments.dataset_kwargs = {"skip_prepare_dataset": True}
@@ -63,19 +67,27 @@ class RowTrainer(SharedParts, SFTTrainer):
         self, model: Any, inputs: dict[str, torch.Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> torch.Tensor:
         """The weighted loss of one batch; parts go into the log."""
+        odds = None
         if self.share_prefix:
             causal = base_causal(self.model)
+            head = causal.get_output_embeddings()
             hidden = hidden_states(causal.base_model, shared_rows(inputs))
-            log_probs = token_log_probs(causal.get_output_embeddings(), hidden, inputs["labels"])
+            log_probs = token_log_probs(head, hidden, inputs["labels"])
+            if self.pair_weight:
+                at_decision = hidden[torch.arange(len(hidden), device=hidden.device), inputs["decision_index"] - 1]
+                speak, silent = log_masses(head, at_decision, (self.point.speak_ids, self.point.silent_ids))
+                odds = speak - silent
         else:
             taken = {key: inputs[key] for key in ("input_ids", "attention_mask", "labels")}
             shifted = model(**taken, use_cache=False, fused_lm_head=True).log_probs
             log_probs = torch.nn.functional.pad(shifted, (1, 0))
-        parts = sft_loss(log_probs, inputs, self.decision_weight)
+        parts = sft_loss(log_probs, inputs, self.decision_weight, self.pair_weight, odds)
         self.run.rows_seen += len(inputs["input_ids"])
         self.run.tokens_seen += int(inputs["attention_mask"].sum()) + len(inputs["input_ids"]) * inputs["prefix_ids"].shape[1]
         self._metrics["train"]["content_nll"].append(parts.content_nll)
         self._metrics["train"]["decision_nll"].append(parts.decision_nll)
+        if odds is not None:
+            self._metrics["train"]["pair_loss"].append(parts.pair_loss)
         return self.finite(parts.loss)
 
 

@@ -8,7 +8,7 @@ import torch
 from train.batches import IGNORED
 from train.dev import auroc
 from train.head import PIECE, log_masses, log_probs_of
-from train.loss import sft_loss, token_log_probs
+from train.loss import pair_loss, sft_loss, token_log_probs
 from train.optimizer import MasterAdamW
 
 
@@ -79,3 +79,14 @@ def test_optimizer_equals_torch_and_goes_on_from_its_state() -> None:
 def test_auroc_counts_ties_as_half() -> None:
     assert auroc([0.1, 0.4, 0.4, 0.9], [False, False, True, True]) == pytest.approx(0.875)
     assert math.isnan(auroc([0.1, 0.2], [True, True]))
+
+
+def test_pair_loss_is_the_mean_logistic_loss_of_speaking_against_silent_rows() -> None:
+    odds = torch.tensor([2.0, -1.0, 0.5], requires_grad=True)
+    speaks, weights = torch.tensor([True, False, False]), torch.tensor([1.0, 0.5, 1.0])
+    found = pair_loss(odds, speaks, weights)
+    assert float(found) == pytest.approx((0.5 * math.log(1 + math.exp(-3.0)) + math.log(1 + math.exp(-1.5))) / 2)
+    found.backward()
+    assert odds.grad is not None
+    assert float(odds.grad.sum()) == pytest.approx(0.0, abs=1e-6), "how often to speak gets no gradient"
+    assert float(pair_loss(odds, torch.tensor([False, False, False]), weights)) == 0.0
