@@ -21,7 +21,7 @@ def everything(text: str) -> dict[str, str]:
     spans, tracers = InMemorySpanExporter(), sdk.TracerProvider()
     tracers.add_span_processor(SimpleSpanProcessor(spans))
     sink = OtelTelemetry(tracer_provider=tracers, environ={"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true"})
-    policy = PlayedPolicy(says(f"Mind {text} [tm-k-1]", operations=[Operation("save_procedural", f"of the model: {text}")]))
+    policy = PlayedPolicy(says(f"Mind [tm-k-1]\n{text}", operations=[Operation("save_procedural", f"of the model: {text}")]))
     ledger = Ledger()
     host = Host(policy, ledger=Fanout([ledger, sink]))
     host.session._on_delivered = lambda event: (host.delivered.append(event), sink.delivered(event))[0]
@@ -63,8 +63,10 @@ def test_a_secret_is_seen_nowhere(text: str, gone: str) -> None:
     assert "redacted" in found["bank"] and "redacted" in found["prompt"] and "redacted" in found["reminders"]
 
 
-@pytest.mark.parametrize(
-    "text", [text for text in LOOK_ALIKES if "\n" not in text and '"' not in text and "redacted" not in text]
-)
+WORDS = [text for text in LOOK_ALIKES if not set('"\n') & set(text) and text.strip() == text and "redacted" not in text]
+
+
+@pytest.mark.parametrize("text", WORDS)
 def test_a_look_alike_is_left_alone_everywhere(text: str) -> None:
-    assert [place for place, shown in everything(text).items() if "redacted" in shown] == []
+    found = everything(text)
+    assert [place for place, shown in found.items() if "[redacted" in shown] == []
