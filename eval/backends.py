@@ -32,14 +32,19 @@ def open_backend(
 
 
 def _http(folder: Path, url: str, model_name: str, concurrency: int) -> Backend:
-    """A server cannot be asked which tokens decide, so the folder's tokenizer says; its hash binds decisions and threshold."""
+    """A server cannot be asked which tokens decide, so the folder's tokenizer says; its hash binds decisions and threshold.
+
+    A `url` that ends in `/decisions` asks vLLM's own endpoint of that name (serve.zero_shot).
+    """
     from transformers import AutoTokenizer
 
     from pmem.route import HttpBackend
     from serve.decision_tokens import decision_tokens
+    from serve.zero_shot import ZeroShotBackend
 
+    kind = ZeroShotBackend if url.rstrip("/").endswith("/decisions") else HttpBackend
     point: dict[str, Any] = decision_tokens(AutoTokenizer.from_pretrained(folder)).as_config()
-    backend = HttpBackend(url, model_name or folder.name, model_hash=model_hash(folder), concurrency=concurrency, **point)
+    backend = kind(url, model_name or folder.name, model_hash=model_hash(folder), concurrency=concurrency, **point)
     facts = backend.probe()
     if facts.problem:
         raise UserError(f"{url}: {facts.problem}; start the server with `python -m serve.route`, or check url and model_name")
