@@ -43,6 +43,8 @@ class LabelConfig:
     """The labels file to write."""
     num_branches: int = 8
     """K: pairs of branches a candidate."""
+    train_branches: int | None = None
+    """K in split train, where a noisier label of more tasks teaches more; empty: the same."""
     max_candidates: int = 2
     """Candidate reminders a snapshot, decoys included."""
     per_episode: dict[str, int] = field(
@@ -60,8 +62,12 @@ class LabelConfig:
     """Ray cluster that runs the branches instead: auto, local or ray://host:port; empty: this machine's cores."""
 
     def __post_init__(self) -> None:
-        if self.num_branches < 2 or self.max_candidates < 1:
-            raise UserError("label: num_branches must be at least 2 and max_candidates at least 1")
+        if min(self.num_branches, self.branches("train")) < 2 or self.max_candidates < 1:
+            raise UserError("label: num_branches and train_branches must be at least 2 and max_candidates at least 1")
+
+    def branches(self, split: str) -> int:
+        """K in a split."""
+        return self.train_branches if split == "train" and self.train_branches is not None else self.num_branches
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,7 @@ class Unit:
 
     def key(self, config: LabelConfig) -> str:
         """What its labels depend on."""
-        settings = [config.num_branches, config.max_candidates, config.seed_set]
+        settings = [config.branches(self.rows[0]["split"]), config.max_candidates, config.seed_set]
         return content_id([settings, [row["snapshot_id"] for row in self.rows]])
 
 
@@ -105,7 +111,7 @@ def label_unit(unit: Unit, config: LabelConfig) -> Labelled:
     began = time.perf_counter()
     rows = sorted(unit.rows, key=lambda row: row["step"])
     episode = start(json.loads(rows[0]["restore_ref"]), place=process_place())
-    seeds = continuation_seeds(config.seed_set, config.num_branches)
+    seeds = continuation_seeds(config.seed_set, config.branches(rows[0]["split"]))
     made: list[Row] = []
     for row in rows:
         while episode.num_done < row["step"] and not episode.done:

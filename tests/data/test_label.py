@@ -96,3 +96,9 @@ def test_nothing_to_label_is_one_sentence(snapshots: Path, tmp_path: Path) -> No
         label(config(snapshots, tmp_path / "l.parquet", per_episode={"nope": 3}))
     with pytest.raises(UserError, match="num_branches"):
         config(snapshots, tmp_path / "l.parquet", num_branches=1)
+
+
+def test_only_train_may_have_fewer_branches(snapshots: Path, tmp_path: Path) -> None:
+    rows, _ = label(config(snapshots, tmp_path / "l.parquet", train_branches=2))
+    split_of = {row["snapshot_id"]: row["split"] for row in read_snapshots(snapshots)}
+    assert {(split_of[row["snapshot_id"]] == "train", row["num_branches"]) for row in rows} == {(True, 2), (False, 4)}
