@@ -125,7 +125,8 @@ def test_a_proposal_is_reviewed_from_the_keyboard(browser: Any, tmp_path: Path) 
         expect(page.locator("article")).to_have_count(198)
         assert (store.get(ids[1]).state, store.get(ids[1]).reason) == ("rejected", "only here")
         assert page.locator("#count").inner_text() == "198"
-        page.keyboard.press("u")
+        with page.expect_navigation():
+            page.keyboard.press("u")
         expect(page.locator("article")).to_have_count(199)
         assert store.get(ids[1]).state == "proposed"
         page.keyboard.press("j")
