@@ -42,7 +42,8 @@ def _until_the_pipe_closes(arguments: list[str]) -> int:
         try:
             return _dispatch(arguments)
         finally:
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at the end of the process is quiet
         return 0

@@ -179,7 +179,7 @@ def clean_draft(draft: Draft) -> tuple[Draft, int]:
         raise UserError("a record of repository scope needs its repository; name one, or a person says --global")
     clean = draft.model_copy(update={"title": wording.title, "body": wording.body, "tags": wording.tags})
     try:
-        canonical_json(clean.model_dump(mode="json")).encode()
+        canonical_json([clean.model_dump(mode="json"), clean.payload]).encode()
     except (ValueError, RecursionError) as error:
         raise UserError(f"{wording.title[:60]!r} holds what cannot be kept as JSON text ({error}); mend it") from None
     return clean, redactions

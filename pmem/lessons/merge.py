@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from pmem.errors import UserError
 from pmem.lessons.blobs import copy_missing
 from pmem.lessons.changes import change
 from pmem.lessons.records import GOVERNED, Actor, Record
+from pmem.lessons.schema import version_of
 from pmem.lessons.store import LessonStore, Relation, content, record_of, sentence
 
 SIDE_TABLES = {
@@ -149,6 +150,9 @@ def _copy_of(old: Path, folder: Path) -> Iterator[LessonStore]:
     place = folder / "source.db"
     copy_database(Path(old), place)
     shutil.copyfile(place, folder / "source-as-found.db")
+    with closing(sqlite3.connect(place)) as found:
+        if version_of(found) == 0:
+            raise UserError(f"{old} is no lessons store; name the lessons.db of the old one")
     try:
         store = LessonStore(place)
     except UserError as error:
