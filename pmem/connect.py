@@ -36,7 +36,7 @@ def open_session(
         return MemorySession(settings, session_id=session_id, clock=clock)
     sinks = _sinks(settings, also)
     lessons = _lessons(settings, folder)
-    hears = _heard_by(getattr(sinks, "delivered", None), lessons and lessons.on_delivered, on_delivered)
+    hears = _heard_by(getattr(sinks, "delivered", None), lessons.on_delivered if lessons else None, on_delivered)
     session = MemorySession(settings, telemetry=sinks, on_delivered=hears, session_id=session_id, clock=clock, notice=notice)
     if settings.route is not None:
         from pmem.router import build_policy
