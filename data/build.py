@@ -17,7 +17,7 @@ from data.card import write_card
 from data.labels import LABEL_KINDS, SnapshotLabels, group_labels, read_labels
 from data.progress import track
 from data.rows import REMINDER, SILENCE, WOULD_SAY, write_sft
-from data.snapshots import read_snapshots, to_policy_snapshot
+from data.snapshots import read_snapshots, to_policy_snapshot, trajectory_steps
 from data.splits import hash_fraction
 from data.tables import Row
 from data.taught import taught_operations
@@ -208,7 +208,7 @@ def build(config: BuildConfig) -> list[Row]:
         for target in track(kept, "building", unit="rows")
         for row in sft_rows(target, operations[target.snapshot["snapshot_id"]], with_would_say=config.would_say)
     ]
-    write_sft(config.out, rows)
+    write_sft(config.out, rows, trajectory_steps=trajectory_steps(config.snapshots))
     write_card(
         config.out.parent / "card.md",
         snapshots_file=config.snapshots,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from data.tables import Row, read_rows, with_format, write_rows
+from data.tables import Row, gather, metadata, read_rows, with_format, write_rows, write_table
 
 MESSAGES_TYPE = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
 CANDIDATE_TYPE = pa.struct(
@@ -48,9 +48,17 @@ SILENCE, REMINDER, WOULD_SAY = "silence", "reminder", "would_say"
 teaches the sentence, never the decision."""
 
 
-def write_sft(path: Path, rows: Iterable[Row]) -> int:
-    """Write SFT rows sorted by `row_id`; returns how many."""
-    return write_rows(path, SFT_SCHEMA, rows, sort_by=["row_id"])
+def write_sft(path: Path, rows: Iterable[Row], *, trajectory_steps: int | None = None) -> int:
+    """Write SFT rows sorted by `row_id`, with the length of their window in the file's metadata; returns how many."""
+    facts = {} if trajectory_steps is None else {"trajectory_steps": str(trajectory_steps)}
+    return write_table(path, gather(SFT_SCHEMA, rows), sort_by=["row_id"], facts=facts)
+
+
+def window_of(path: Path) -> dict[str, int]:
+    """`{"trajectory_steps": …}` of a file of SFT rows, for `policy.json`: runtime and rows must show the same window. Empty when the
+    file does not say."""
+    found = metadata(path).get("trajectory_steps")
+    return {} if found is None else {"trajectory_steps": int(found)}
 
 
 def read_sft(path: Path) -> Iterator[Row]:

@@ -34,6 +34,11 @@ class PolicyNotes:
     extra_config: dict[str, Any] = field(default_factory=dict)
 
 
+def window_learned(policy: PolicyFile) -> dict[str, int]:
+    """The window that the starting policy has learned to read, for the policy made from it."""
+    return {} if policy.trajectory_steps is None else {"trajectory_steps": policy.trajectory_steps}
+
+
 def write_policy_folder(out: Path, model: Any, tokenizer: Any, point: DecisionPoint, notes: PolicyNotes) -> PolicyFile:
     """Merge an adapter into the weights, write all files into `out`, return the policy. `model` is used up."""
     out.mkdir(parents=True, exist_ok=True)

@@ -28,7 +28,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("grpo")
     tiny_model(folder, hidden=64)
     write_sft(
-        folder / "sft.parquet", [*contradiction_rows(8, seed=3, split="train"), *contradiction_rows(8, seed=2, split="dev")]
+        folder / "sft.parquet",
+        [*contradiction_rows(8, seed=3, split="train"), *contradiction_rows(8, seed=2, split="dev")],
+        trajectory_steps=3,
     )
     write_pivots(folder / "pivots.parquet", contradiction_pivots(8, seed=3))
     run_sft(
@@ -82,6 +84,7 @@ def test_a_run_writes_a_whole_folder(place: Path, changes: dict[str, object]) ->
     assert done["steps"] == 2 and policy.model_hash == model_hash(place / "out")
     if changes.get("decision_gradient") != "sampled":  # groups that agree have nothing to teach by sampling
         assert policy.model_hash != read_policy(place / "sft").model_hash
+    assert policy.trajectory_steps == 3
     assert policy.data_hashes["start"] == read_policy(place / "sft").model_hash
     steps = [json.loads(line) for line in (place / "out" / "metrics.jsonl").read_text().splitlines()]
     kinds = ("share_malformed", "share_uncited", "share_silent", "share_mapped", "share_unmapped")

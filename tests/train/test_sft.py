@@ -27,7 +27,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sft")
     tiny_model(folder)
     write_sft(
-        folder / "sft.parquet", [*contradiction_rows(24, seed=1, split="train"), *contradiction_rows(8, seed=2, split="dev")]
+        folder / "sft.parquet",
+        [*contradiction_rows(24, seed=1, split="train"), *contradiction_rows(8, seed=2, split="dev")],
+        trajectory_steps=3,
     )
     return folder
 
@@ -66,8 +68,16 @@ def test_folder_is_whole_and_serves(lora: Path) -> None:
     assert policy.adapter_hash == model_hash(lora / "adapter")
     assert set(policy.data_hashes) == {"sft.parquet", "base"} and policy.seeds == {"train": 17}
     assert policy.config["decision_prefix"] == "\n<" and policy.config["run"]["steps"] == 6
+    assert policy.trajectory_steps == 3, "the window of the rows travels with the model"
     assert not checkpoint_folder(lora).exists() and "# pmem memory policy" in (lora / "README.md").read_text()
     assert EmbeddedBackend(lora).model_hash == policy.model_hash
+
+
+def test_pairs_are_compared_where_their_prompt_is_shared(place: Path) -> None:
+    run(config_of(place, "pairs", max_steps=2, decision_weight=0.2, pair_weight=1.0))
+    assert all(line["pair_loss"] > 0 for line in lines(place / "pairs") if "loss" in line)
+    with pytest.raises(UserError, match="share_prefix=true"):
+        run(config_of(place, "pairs", pair_weight=1.0, share_prefix=False))
 
 
 def test_log_holds_loss_speed_and_dev_figures(lora: Path) -> None:
