@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from pmem.integrations.hook.client import socket_name
 from pmem.integrations.hook.dialects import CLAUDE
 from pmem.integrations.hook.install import HookConfig, hook_command, write_client
