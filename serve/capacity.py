@@ -8,7 +8,6 @@ deadline (`X-Pmem-Deadline-Ms`). `GET /capacity` tells the limit and what is in 
 """
 
 import asyncio
-import logging
 import re
 import time
 import uuid
@@ -21,6 +20,7 @@ from serve.capacity_settings import CapacitySettings, from_environment
 from serve.engine_view import wait_until_gone
 from serve.keys import KeyCheck
 from serve.request_body import Body, ClientGone, Problem, Receive, read_body, with_priority, without_seed
+from serve.request_log import log_request, open_log
 from serve.slots import Hold, Slots
 from serve.tether import Tether
 
@@ -33,7 +33,6 @@ UNLIMITED = ("/tokenize", "/detokenize")
 RELEASE_TIMEOUT_S = 10.0
 NAME = re.compile(r"[\w.:-]{1,64}\Z", re.ASCII)
 DIGITS = re.compile(r"[0-9]{1,11}\Z")
-LOG = logging.getLogger("pmem.serve")
 
 
 class CapacityLimit:
@@ -44,6 +43,8 @@ class CapacityLimit:
         self.settings = settings or from_environment()
         self.slots = Slots(self.settings.slots)
         self.refused_total = 0
+        if self.settings.log_requests:
+            open_log()
         self._key = KeyCheck(self.settings.read_key())
         self._num_reading = 0
         metrics.LIMIT.set(self.settings.slots.limit)
@@ -145,9 +146,9 @@ class CapacityLimit:
         metrics.REQUESTS.labels(tether.outcome).inc()
         metrics.SECONDS_HELD.labels(kind).observe(held_s)
         if self.settings.log_requests:
-            LOG.info(
-                "request id=%s kind=%s outcome=%s status=%s held_ms=%.1f in_flight=%d",
-                request_id, kind, tether.outcome, tether.status, held_s * 1000, self.slots.in_flight,
+            log_request(
+                event="request", id=request_id, kind=kind, outcome=tether.outcome, status=tether.status,
+                held_ms=round(held_s * 1000, 1), in_flight=self.slots.in_flight,
             )  # fmt: skip
 
     def _rewritten(self, body: Body) -> bytes:

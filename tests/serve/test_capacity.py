@@ -1,8 +1,11 @@
 """The capacity limit on a real server: no queue, one slot a step, deadlines, clients that vanish, keys, bodies."""
 
 import asyncio
+import json
 import logging
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -187,7 +190,21 @@ def test_the_engine_gets_an_id_that_names_the_step_and_logs_hold_no_content(capl
     with caplog.at_level(logging.INFO, "pmem.serve"), served() as route:
         route.post({"prompt": "my secret"}, {"x-pmem-step": "step9", "x-request-id": "chosen by the client"})
     assert route.engine.request_ids[0].startswith("step9-")
-    assert "step9-" in caplog.text and "outcome=answered" in caplog.text and "secret" not in caplog.text
+    line = json.loads("{" + caplog.messages[-1] + "}")
+    assert line["id"].startswith("step9-") and line["outcome"] == "answered" and "secret" not in caplog.text
+
+
+def test_lines_reach_standard_error_of_a_server_that_set_up_no_logger() -> None:
+    code = (
+        "import asyncio, httpx\n"
+        "from serve.capacity import CapacityLimit\n"
+        "from tests.serve.test_capacity_fuzz import echo\n"
+        "client = httpx.AsyncClient(transport=httpx.ASGITransport(app=CapacityLimit(echo)), base_url='http://x')\n"
+        "asyncio.run(client.post('/v1/completions', json={'prompt': 'my secret'}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True)
+    line = json.loads(done.stderr.strip().splitlines()[-1])
+    assert line["log"] == "pmem.serve" and line["event"] == "request" and "secret" not in done.stderr
 
 
 def test_settings_travel_through_the_environment(tmp_path: Path) -> None:
