@@ -78,6 +78,7 @@ class HttpBackend:
         self._token_ids = decision_token_ids
         self._always_thinking = always_thinking
         self._cap = model_max_output_tokens
+        self._context: int | None = None
         headers = {"content-type": "application/json", CLIENT_HEADER: client}
         if api_key:
             headers["authorization"] = f"Bearer {api_key}"
@@ -166,7 +167,7 @@ class HttpBackend:
         self._root.close()
 
     def _complete(self, request: Request, deadline: float | None) -> Completion:
-        max_tokens = dialects.output_budget(request.max_tokens, always_thinking=self._always_thinking, cap=self._cap)
+        max_tokens = dialects.output_budget(request.max_tokens, always_thinking=self._always_thinking, cap=self._output_cap)
         if self.dialect.kind == "llama_cpp":
             body = dialects.llama_body(self._templated(request, deadline), request, max_tokens=max_tokens)
             value, answer = self._ask(self._root, "/completion", body, request, deadline)
@@ -189,6 +190,12 @@ class HttpBackend:
             body = dialects.decision_body(self.dialect, self.model, shared, ids)
             value, answer = self._ask(self._transport, "/chat/completions", body, request, deadline)
         return dialects.read_decision(value, token_ids=self._token_ids, remainders=remainders, duration_ms=answer.duration_ms)
+
+    @property
+    def _output_cap(self) -> int | None:
+        """The model's own cap, and at most half of the context that the server states: prompt and answer must fit into it."""
+        caps = [cap for cap in (self._cap, self._context and self._context // 2) if cap]
+        return min(caps, default=None)
 
     def _templated(self, request: Request, deadline: float | None) -> str:
         value, _ = self._ask(self._root, "/apply-template", dialects.template_body(request), request, deadline)
@@ -259,7 +266,9 @@ class HttpBackend:
         if not isinstance(listing.get("data"), list):
             return assumed, None  # no listing is no evidence against it: some gateways keep none
         kind = assumed if self._dialect else dialects.kind_of_listing(listing)
-        names = {item.get("id") for item in listing["data"] if isinstance(item, dict)}
+        names = {item.get("id"): item for item in listing["data"] if isinstance(item, dict)}
+        context = names.get(self.model, {}).get("max_model_len")
+        self._context = context if isinstance(context, int) and context > 1 else None
         if kind != "llama_cpp" and self.model not in names:
             return kind, f"it does not serve {self.model}"
         return kind, None

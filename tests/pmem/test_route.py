@@ -374,6 +374,16 @@ def test_what_a_probe_holds_against_a_route(listing: Reply, problem: str | None)
     assert (facts.problem is None) == (problem is None) and (problem or "") in (facts.problem or "")
 
 
+def test_an_answer_takes_at_most_half_of_the_context_that_the_server_states() -> None:
+    with FakeServer(Say(EMPTY), Say(EMPTY)) as server:
+        server.gets["/v1/models"] = Json({"data": [{"id": "memory", "owned_by": "vllm", "max_model_len": 2048}]})
+        route = backend(server)
+        route.probe()
+        route.complete([request(max_tokens=2000)])
+        route.complete([request(max_tokens=96)])
+        assert [asked.json["max_tokens"] for asked in server.requests if asked.json] == [1024, 96]
+
+
 def test_a_probe_reads_our_capacity_and_the_slots_of_llama_cpp() -> None:
     with FakeServer(Say(EMPTY)) as server:
         server.gets["/capacity"] = Json(
