@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 
 pytest.importorskip("harbor", reason="needs harbor, which needs Python 3.12")
-from harbor.environments.base import BaseEnvironment, ExecResult  # noqa: E402
-from harbor.models.agent.context import AgentContext  # noqa: E402
-from harbor.models.task.config import EnvironmentConfig  # noqa: E402
-from harbor.models.trial.paths import TrialPaths  # noqa: E402
+from harbor.environments.base import BaseEnvironment, ExecResult
+from harbor.models.agent.context import AgentContext
+from harbor.models.task.config import EnvironmentConfig
+from harbor.models.trial.paths import TrialPaths
 
-from pmem.envelope import Operation  # noqa: E402
-from pmem.integrations.harbor import MemoryTerminus2  # noqa: E402
-from pmem.session import MemorySession  # noqa: E402
-from pmem.settings import Settings  # noqa: E402
-from tests.pmem.fake_server import FakeServer, Say  # noqa: E402
-from tests.pmem.policies import PlayedPolicy, says  # noqa: E402
+from pmem.envelope import Operation
+from pmem.integrations.harbor import MemoryTerminus2
+from pmem.session import MemorySession
+from pmem.settings import Settings
+from tests.pmem.fake_server import FakeServer, Say
+from tests.pmem.policies import PlayedPolicy, says
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")]
 WORD = (Operation("save_knowledge", "The word is hello."),)
@@ -153,7 +153,7 @@ def test_rules_alone_cost_nothing_and_the_steps_are_seen(folder: Path) -> None:
         server.play(commands("echo one", plan="Next: write out.txt."), Say("not JSON"), commands(done=True), commands(done=True))
         agent, context = play(folder, server, opener(None))
     steps = agent.memory.window()
-    assert steps[0].thought and "Next: write out.txt." in steps[0].thought or "Next: write out.txt." in str(steps)
+    assert (steps[0].thought and "Next: write out.txt." in steps[0].thought) or "Next: write out.txt." in str(steps)
     assert [step.outcome for step in steps][:2] == ["ok", "error"]
     assert not any(name.startswith("pmem/") for name in context.model_usage or {})
     assert agent.guard.num_faults == 0

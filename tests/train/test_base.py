@@ -65,7 +65,7 @@ def test_a_tokenizer_without_chat_template_or_end_token_is_named(folder: Path) -
 
 def test_a_tokenizer_that_cannot_be_read_is_one_sentence(folder: Path) -> None:
     (folder / "tokenizer.json").write_text("{")
-    with pytest.raises(UserError, match="cannot be read|no tokenizer"):
+    with pytest.raises(UserError, match=r"cannot be read|no tokenizer"):
         check_base(folder)
 
 
