@@ -40,7 +40,14 @@ from serve.route import Launcher, _with_port
 from serve.route_config import RouteConfig
 from serve.vllm_build import find_build, known_flags
 
-OURS_ONLY = ("--middleware", "--max-num-queued-reqs", "--max-num-queued-tokens", "--scheduling-policy", "--max-num-seqs")
+OURS_ONLY = (
+    "--middleware",
+    "--max-num-queued-reqs",
+    "--max-num-queued-tokens",
+    "--scheduling-policy",
+    "--max-num-seqs",
+    "--block-size",
+)
 EMPTY = "<operations>[]</operations>\n"
 EMPTY_GRAMMAR = 'root ::= "<operations>[]</operations>"'
 SPOKEN_GRAMMAR = 'root ::= "The report is JSON, not CSV; it was asked for later [tm-k-1]" "</context_for_action>"'

@@ -18,6 +18,8 @@ from serve.vllm_build import MODULE, RANGE, Build
 MIDDLEWARE = "serve.capacity.CapacityLimit"
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Ranks that vLLM takes as its upper limit."""
+CPU_BLOCK_TOKENS = "32"
+"""Tokens of a block of the prefix cache. The CPU build's own 128 would have decision and reminder compute up to 127 tokens again."""
 REQUIRED = frozenset({"--model", "--host", "--port", "--served-model-name", "--middleware"})
 
 
@@ -111,7 +113,9 @@ def _optional(config: RouteConfig, build: Build, names: Names) -> list[tuple[str
     flags: list[tuple[str, tuple[str, ...]]] = []
     if config.max_num_batched_tokens:
         flags.append(("--max-num-batched-tokens", (str(config.max_num_batched_tokens),)))
-    if not build.cpu:
+    if build.cpu:
+        flags.append(("--block-size", (CPU_BLOCK_TOKENS,)))
+    else:
         flags.append(("--kv-cache-memory-bytes", (str(int(config.kv_cache_gib * 2**30)),)))
     if build.cpu if config.enforce_eager is None else config.enforce_eager:
         flags.append(("--enforce-eager", ()))
