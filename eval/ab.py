@@ -218,8 +218,8 @@ class Harness:
 
 def summary(config: AbConfig, results: dict[str, list[TrialResult]]) -> dict[str, Any]:
     """The content of ab.json."""
-    settings = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(config).items()}
-    settings["llm"] = {key: value for key, value in settings["llm"].items() if key != "api_key_file"}
+    settings: dict[str, Any] = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(config).items()}
+    settings["llm"].pop("api_key_file")
     settings["models"] = {arm: str(path) for arm, path in (config.models or {}).items()}
     return {
         "format": "pmem.ab/1",

@@ -161,7 +161,8 @@ class _Gate:
 
     def __init__(self, agent: Any, log: EventLog) -> None:
         self.news, self.ended, self.waiting = threading.Event(), threading.Event(), threading.Event()
-        self._go, self._closed, self._reminder = threading.Event(), False, None
+        self._go, self._closed = threading.Event(), False
+        self._reminder: str | None = None
         self._answer, self._log = agent.generate_next_message, log
         agent.generate_next_message = self._pass
 
