@@ -16,7 +16,7 @@ from train.batches import Collator
 from train.checkpoints import checkpoint_folder, prepare, writing
 from train.dev import DevScores, dev_scores
 from train.grpo_trainer import PivotTrainer
-from train.loading import device_name, load_model, lora_config, train_weights
+from train.loading import device_name, load_model, lora_config, lora_on_top, train_weights
 from train.model_card import model_card
 from train.policy_folder import PolicyNotes, plain_config, window_learned, write_policy_folder
 from train.rewards import Pivot
@@ -94,9 +94,9 @@ def make_trainer(
 
 def adapter(config: "GrpoConfig", model: Any) -> Any:
     """The new adapter, on all layers or the top ones."""
-    num_layers = model.config.get_text_config().num_hidden_layers
-    layers = None if config.lora_layers is None else list(range(max(0, num_layers - config.lora_layers), num_layers))
-    return lora_config(rank=config.lora_rank, alpha=config.lora_alpha, dropout=0.0, layers=layers)
+    if config.lora_layers is None:
+        return lora_config(rank=config.lora_rank, alpha=config.lora_alpha, dropout=0.0)
+    return lora_on_top(model, config.lora_layers, rank=config.lora_rank, alpha=config.lora_alpha, dropout=0.0)
 
 
 def trl_arguments(config: "GrpoConfig", run: RunState) -> TrlGrpoConfig:

@@ -1,5 +1,6 @@
 """A model and its tokenizer as training wants them: dtype, attention for the device, a pad token of its own, LoRA."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,8 @@ def load_model(folder: Path, tokenizer: Any, *, dtype: str, shares_prefix: bool)
     return model.to(device_name())
 
 
-def lora_config(*, rank: int, alpha: float, dropout: float, layers: list[int] | None = None) -> Any:
-    """A LoRA adapter on all linear layers but the head, or on those of some decoder `layers` only."""
+def lora_config(*, rank: int, alpha: float, dropout: float) -> Any:
+    """A LoRA adapter on all linear layers but the head."""
     from peft import LoraConfig
 
     scale: Any = alpha
@@ -58,9 +59,23 @@ def lora_config(*, rank: int, alpha: float, dropout: float, layers: list[int] | 
         lora_alpha=scale,
         lora_dropout=dropout,
         target_modules="all-linear",
-        layers_to_transform=layers,
         task_type="CAUSAL_LM",
     )
+
+
+def lora_on_top(model: Any, num_layers: int, *, rank: int, alpha: float, dropout: float) -> Any:
+    """A LoRA adapter on the linear layers of the top `num_layers` decoder layers, each by its name."""
+    config = lora_config(rank=rank, alpha=alpha, dropout=dropout)
+    first = max(0, model.config.get_text_config().num_hidden_layers - num_layers)
+    config.target_modules = {name for name, module in model.named_modules()
+                             if isinstance(module, torch.nn.Linear) and _layer_of(name) >= first}  # fmt: skip
+    return config
+
+
+def _layer_of(name: str) -> int:
+    """Number of the decoder layer in a module's name, -1 outside of all."""
+    found = re.search(r"\.layers\.(\d+)\.", name)
+    return int(found[1]) if found else -1
 
 
 def with_lora(model: Any, *, rank: int, alpha: float, dropout: float, seed: int) -> Any:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from data.rows import write_pivots, write_sft
 from pmem.errors import UserError
@@ -73,6 +74,7 @@ def config_of(place: Path, name: str, **changes: object) -> GrpoConfig:
     "changes",
     [
         {},
+        {"lora_layers": 1},
         {"decision_gradient": "sampled"},
         {"decision_gradient": "sampled", "credit": "joint", "share_prefix": False},
         {"lora_rank": 0, "batches_per_step": 1},
@@ -85,6 +87,8 @@ def test_a_run_writes_a_whole_folder(place: Path, changes: dict[str, object]) ->
     if changes.get("decision_gradient") != "sampled":  # groups that agree have nothing to teach by sampling
         assert policy.model_hash != read_policy(place / "sft").model_hash
     assert policy.trajectory_steps == 3
+    if "lora_layers" in changes:
+        assert all(".layers.1." in name for name in load_file(place / "out" / "adapter" / "adapter_model.safetensors"))
     assert policy.data_hashes["start"] == read_policy(place / "sft").model_hash
     steps = [json.loads(line) for line in (place / "out" / "metrics.jsonl").read_text().splitlines()]
     kinds = ("share_malformed", "share_uncited", "share_silent", "share_mapped", "share_unmapped")
