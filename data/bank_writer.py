@@ -13,7 +13,9 @@ from typing import Any
 from data.envs import FAMILIES, make_task
 from data.envs.base import Fact, choose, draw
 from data.reminders import asserted, sentences, states
+from pmem.config import STRICT
 from pmem.envelope import MAX_OPERATIONS, Operation
+from pmem.errors import UserError
 from pmem.rollout import Rollout
 from pmem.snapshot import BankState, Snapshot
 
@@ -30,10 +32,16 @@ _RULE = re.compile(
 class WriterConfig:
     """How reliable the scripted writer is."""
 
+    __pydantic_config__ = STRICT
+
     miss_rate: float = 0.02
     """Share of statements it never saves; an update counts as one."""
     error_rate: float = 0.01
     """Share of statements it saves with a wrong value of the same kind (simulated rollouts only)."""
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.miss_rate <= 1 and 0 <= self.error_rate <= 1):
+            raise UserError("writer: miss_rate and error_rate are shares between 0 and 1")
 
 
 class BankWriter:

@@ -61,6 +61,12 @@ class ReplayConfig:
     min_steps: int = 1
     """Rollouts with fewer completed tools are passed over."""
 
+    def __post_init__(self) -> None:
+        if self.cadence < 1:
+            raise UserError(f"cadence is {self.cadence}; it must be at least 1")
+        if not 1 <= self.trajectory_steps <= 64:
+            raise UserError(f"trajectory_steps is {self.trajectory_steps}; it must lie between 1 and 64")
+
 
 @dataclass(slots=True)
 class ReplayCounts:

@@ -69,6 +69,8 @@ class SimulateConfig:
                 raise UserError(f"strengths: unknown strength {name!r}; known are {', '.join([*STRENGTHS, LLM])}")
         if not self.strengths or not 8 <= self.min_acts <= self.max_acts <= 80:
             raise UserError("simulate: needs at least one strength and 8 <= min_acts <= max_acts <= 80")
+        if min(self.num_tasks, self.num_heldout, self.num_workers) < 0 or self.num_tasks + self.num_heldout == 0:
+            raise UserError("simulate: num_tasks, num_heldout and num_workers are at least 0, and there must be one task")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pmem.config import STRICT
 from pmem.errors import UserError
 
 HASHED_SPLITS = ("train", "dev", "fit", "certify", "test")
@@ -17,6 +18,8 @@ SALT = "pmem.split/1"
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SplitConfig:
     """How tasks fall into splits."""
+
+    __pydantic_config__ = STRICT
 
     weights: dict[str, float] = field(
         default_factory=lambda: {"train": 0.50, "dev": 0.06, "fit": 0.12, "certify": 0.16, "test": 0.16}

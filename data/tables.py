@@ -73,6 +73,8 @@ def metadata(path: Path) -> dict[str, str]:
 
 def open_parquet(path: Path) -> pq.ParquetFile:
     """Open a Parquet file. Raises UserError when it is missing, cut off or something else."""
+    if Path(path).is_dir():
+        raise UserError(f"{path} is a folder; name the Parquet file in it")
     try:
         return pq.ParquetFile(path)
     except FileNotFoundError:

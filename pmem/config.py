@@ -26,7 +26,7 @@ def load_config(kind: type[Config], path: Path | None, overrides: list[str]) -> 
         key, sign, text = override.partition("=")
         if not sign or not key:
             raise UserError(f"override {override!r} is not of the form key=value")
-        _set(values, key.split("."), yaml.safe_load(text))
+        _set(values, key.split("."), _read_value(override, text))
     return validate(kind, values, where=str(path or "command line"))
 
 
@@ -44,7 +44,8 @@ def validate(kind: type[Config], values: dict[str, Any], *, where: str) -> Confi
         if isinstance(cause, UserError):
             raise cause from None
         key = ".".join(str(part) for part in first["loc"])
-        raise UserError(f"{where}: key {key!r}: {first['msg']} (got {first.get('input')!r})") from None
+        wrong = f"write a list, such as {key}=[a,b]" if first["type"] == "tuple_type" else first["msg"]
+        raise UserError(f"{where}: key {key!r}: {wrong} (got {first.get('input')!r})") from None
 
 
 def stage_parser(doc: str | None, default: Path) -> argparse.ArgumentParser:
@@ -74,11 +75,20 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
     except FileNotFoundError:
         raise UserError(f"config file {path} does not exist") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise UserError(f"{path}: must hold a mapping of keys, not {type(values).__name__}")
     return values
+
+
+def _read_value(override: str, text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise UserError(
+            f"override {override!r}: what stands behind = is not a YAML value; close its brackets and quotes"
+        ) from None
 
 
 def _set(values: dict[str, Any], keys: list[str], value: Any) -> None:

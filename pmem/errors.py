@@ -3,8 +3,11 @@
 import errno
 import sys
 from collections.abc import Callable
+from types import TracebackType
 
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
+
+_STOPPED = "stopped; run the same command again to go on where it stood"
 
 
 class UserError(ValueError):
@@ -26,5 +29,17 @@ def exit_code(main: Callable[[], int | None]) -> int:
         print(f"error: {error.strerror or error}{place}; {mend}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("stopped; run the same command again to go on where it stood", file=sys.stderr)
+        print(_STOPPED, file=sys.stderr)
         return 130
+
+
+def stop_quietly() -> None:
+    """Ctrl-C while the modules of a command are still being imported is the same sentence. Commands only: it sets a hook."""
+
+    def shown(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            print(_STOPPED, file=sys.stderr)
+        else:
+            sys.__excepthook__(kind, error, trace)
+
+    sys.excepthook = shown

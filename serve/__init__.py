@@ -1,1 +1,8 @@
 """The dedicated memory route: in process on transformers, or behind vLLM with hard capacity limits."""
+
+import sys
+
+if sys.argv[:1] == ["-m"]:  # `python -m` is about to run a command of this package: importing torch takes seconds
+    from pmem.errors import stop_quietly
+
+    stop_quietly()

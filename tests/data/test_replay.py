@@ -12,6 +12,7 @@ from data.near_duplicates import NearDuplicates, shingles
 from data.replay import ReplayConfig, replay, replay_rollout, restore_ref
 from data.snapshots import read_snapshots, to_policy_snapshot, trajectory_steps
 from data.splits import SplitConfig
+from pmem.config import load_config
 from pmem.envelope import Operation
 from pmem.errors import UserError, exit_code
 from pmem.rollout import Agent, write_rollouts
@@ -147,3 +148,18 @@ def test_rows_read_back_render_as_the_session_saw_them(files: Path) -> None:
     snapshot = to_policy_snapshot(next(read_snapshots(files / "s.parquet")))
     assert snapshot.task_messages == (TASK["text"],) and snapshot.window[0].tool == "bash"
     assert next(read_snapshots(files / "s.parquet"))["prompt_version"] == stage.PROMPT_VERSION
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("splits.wights=3", "splits.wights"),
+        ("writer.miss=3", "writer.miss"),
+        ("writer.miss_rate=3", "miss_rate"),
+        ("cadence=0", "cadence is 0"),
+        ("trajectory_steps=65", "trajectory_steps is 65"),
+    ],
+)
+def test_unusable_settings_are_one_sentence(override: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        load_config(ReplayConfig, None, [override])

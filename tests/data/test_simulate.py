@@ -38,6 +38,8 @@ def test_tasks_are_shared_out_over_families_and_strengths() -> None:
         ({"families": ("nope",)}, "unknown family 'nope'"),
         ({"strengths": ("huge",)}, "unknown strength 'huge'"),
         ({"min_acts": 3}, "min_acts"),
+        ({"num_tasks": -3}, "num_tasks"),
+        ({"num_tasks": 0, "num_heldout": 0}, "there must be one task"),
     ],
 )
 def test_unusable_settings_are_one_sentence(change: dict[str, object], says: str) -> None:

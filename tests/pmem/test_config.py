@@ -1,0 +1,86 @@
+"""Stage settings: whatever stands in a YAML file or behind `key=value` is read, or refused in one sentence that names it."""
+
+import errno
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from pmem.atomic import replacing
+from pmem.config import load_config
+from pmem.errors import UserError, exit_code
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    seed: int = 17
+    out: Path = Path("out.parquet")
+    names: tuple[str, ...] = ()
+    shares: dict[str, float] = field(default_factory=dict)
+
+
+def test_overrides_lie_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "stage.yaml"
+    path.write_text("seed: 3\nshares: {a: 0.5}\n")
+    found = load_config(Stage, path, ["names=[x,y]", "shares.b=1"])
+    assert found == Stage(seed=3, names=("x", "y"), shares={"a": 0.5, "b": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("seed=abc", "key 'seed'.*'abc'"),
+        ("names=x", r"key 'names': write a list, such as names=\[a,b\]"),
+        ("names=[x", r"override 'names=\[x'.*close its brackets"),
+        ("seed='", "override .*close its brackets"),
+        ("seed=2024-99-99", "override 'seed=2024-99-99'"),
+        ("names=" + "[" * 5_000, "override"),
+        ("sede=3", "unknown key 'sede'"),
+        ("seed.of=3", "'seed', which is not a mapping"),
+        ("seed", "not of the form key=value"),
+    ],
+)
+def test_a_bad_override_is_one_sentence(override: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "stage.yaml"
+    path.write_text("seed: 3\n")
+    with pytest.raises(UserError, match=says) as caught:
+        load_config(Stage, path, [override])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"[1,2", "not valid YAML"), (b"\xff\xfe", "not valid YAML"), (b"seed: 2024-99-99", "not valid YAML"), (b"- a", "mapping")],
+)
+def test_a_bad_file_is_one_sentence(content: bytes, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "stage.yaml"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"stage.yaml: .*{says}") as caught:
+        load_config(Stage, path, [])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_full_disk_and_a_folder_in_the_way_name_the_file_that_was_wanted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full() -> None:
+        with replacing(tmp_path / "labels.parquet"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def folder() -> None:
+        with replacing(tmp_path):
+            raise AssertionError("nothing is written beside a folder")
+
+    assert exit_code(full) == 2 and f"({tmp_path / 'labels.parquet'})" in capsys.readouterr().err
+    assert exit_code(folder) == 2 and f"({tmp_path})" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("package", ["data", "serve", "train", "eval"])
+def test_an_interrupt_while_a_command_still_imports_is_no_traceback(package: str) -> None:
+    program = f"import sys; sys.argv = ['-m']; import {package}; raise KeyboardInterrupt"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode in (-2, 130) and "stopped" in ended.stderr and "Traceback" not in ended.stderr
