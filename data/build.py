@@ -194,6 +194,11 @@ def sft_rows(target: Target, operations: Sequence[Operation], *, with_would_say:
 
 def build(config: BuildConfig) -> list[Row]:
     """Run the stage; returns the rows written. Raises UserError when no label is usable."""
+    if not config.labels:
+        raise UserError("no labels given; add labels=[path, …]")
+    for path in config.rollouts:
+        if not path.is_file():
+            raise UserError(f"rollouts: {path} does not exist; name a rollouts file, or none")
     groups = group_labels(row for path in config.labels for row in read_labels(path))
     snapshots = list(_labelled(config.snapshots, groups))
     chosen = _chosen(snapshots, groups, config)

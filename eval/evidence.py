@@ -1,6 +1,5 @@
 """Everything a verdict rests on, read and checked once: truths, every arm at its operating point, threshold, trials, hashes."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 from eval.choose import one_model, only_scored, operating_view, split_hash
 from eval.decisions import ARMS, read_decisions
 from eval.operating import MODEL_ARMS, View, derived_views
-from eval.run_files import RunFiles
+from eval.run_files import RunFiles, read_json
 from eval.truth import Truth, read_truths
 from pmem.canonical import file_sha256
 from pmem.errors import UserError
@@ -59,7 +58,7 @@ def gather(run: Path, candidate: str, splits: Sequence[str]) -> Evidence:
     certify = _truths(files, "certify")
     return Evidence(
         files=files, candidate=candidate, threshold=thresholds[candidate], thresholds=thresholds, truths=truths, views=views,
-        sweep=_json(files.sweep) or {}, ab=_json(files.ab),
+        sweep=read_json(files.sweep) or {}, ab=read_json(files.ab),
         split_intact=bool(certify) and split_hash(certify) == thresholds[candidate].split_hash,
         hashes=input_hashes(files, paths),
     )  # fmt: skip
@@ -96,16 +95,6 @@ def _views(
     for view in derived_views(views[candidate]):
         views[view.arm] = view
     return {arm: views[arm] for arm in ARMS if arm in views}
-
-
-def _json(path: Path) -> dict[str, Any] | None:
-    if not path.exists():
-        return None
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} line {error.lineno}: not valid JSON; delete it and run its stage again") from None
-    return value if isinstance(value, dict) else None
 
 
 def input_hashes(files: RunFiles, decisions: dict[str, Path]) -> dict[str, str]:

@@ -1,9 +1,12 @@
 """Names of the files of one run, so that no stage of evaluation spells a path twice."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from eval.decisions import ARMS
+from pmem.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +67,18 @@ class RunFiles:
     def scored_arms(self) -> dict[str, Path]:
         """Arms that have a decisions file, in report order."""
         return {arm: self.decisions(arm) for arm in ARMS if self.decisions(arm).exists()}
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A JSON file of a run, None when it is not there. Raises UserError when it holds anything else than one object."""
+    if not path.exists():
+        return None
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path} line {error.lineno}: not valid JSON; delete it and run its stage again") from None
+    except (UnicodeDecodeError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise UserError(f"{path} holds no JSON object; delete it and run its stage again")
+    return value

@@ -4,7 +4,6 @@ Run:  python -m eval.summary runs/quickstart            (verdict.json when it ex
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from eval.choose import Costs, calibrated, fit_on
 from eval.decisions import read_decisions
 from eval.metrics import snapshot_figures
 from eval.operating import MODEL_ARMS, align, make_view
-from eval.run_files import RunFiles
+from eval.run_files import RunFiles, read_json
 from eval.statistics import Figure
 from eval.truth import read_truths
 from pmem.errors import UserError, exit_code
@@ -75,7 +74,9 @@ def first_result(files: RunFiles, console: Console) -> None:
 
 def closing(files: RunFiles, console: Console) -> None:
     """The summary of verdict.json, its reasons and where to look."""
-    verdict = json.loads(files.verdict.read_text(encoding="utf-8"))
+    verdict = read_json(files.verdict) or {}
+    if not {"promoted", "reasons", "arms", "certificate"} <= set(verdict):
+        raise UserError(f"{files.verdict} is no verdict; run `python -m eval.promote run={files.run}` again")
     word = "[bold green]promoted[/]" if verdict["promoted"] else "[bold red]not promoted[/]"
     live = {arm: metrics for arm, metrics in verdict["arms"].items() if metrics["pass_rate"]["value"] is not None}
     console.print(arms_table("On snapshots, 95 % intervals clustered by task", verdict["arms"], SNAPSHOTS))

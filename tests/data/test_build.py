@@ -150,6 +150,10 @@ def test_zero_usable_labels_is_one_sentence(tmp_path: Path) -> None:
             labels = [{**row, "value": None, "paired_diff": None} for row in labels]
         with pytest.raises(UserError, match=words):
             built(tmp_path, [only], labels)
+    with pytest.raises(UserError, match="no labels given"):
+        build(BuildConfig(labels=()))
+    with pytest.raises(UserError, match=r"nope\.jsonl does not exist"):
+        build(BuildConfig(rollouts=(tmp_path / "nope.jsonl",)))
     with pytest.raises(UserError, match="unknown label kind 'guess'"):
         BuildConfig(kinds={"guess": 1.0})
 

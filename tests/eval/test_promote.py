@@ -224,3 +224,18 @@ def test_first_result_needs_no_threshold(tmp_path: Path, capsys: pytest.CaptureF
     assert summary.main([str(folder)]) == 0
     shown = capsys.readouterr().out
     assert "First result" in shown and "prompted" in shown and "rules" in shown
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b'{"promoted": tr', "line 1: not valid JSON"),
+        (b"[]", "no JSON object"),
+        (b"\xff", "no JSON object"),
+        (b"{}", "is no verdict"),
+    ],
+)
+def test_a_verdict_that_was_cut_is_one_sentence(content: bytes, says: str, tmp_path: Path) -> None:
+    RunFiles(tmp_path).verdict.write_bytes(content)
+    with pytest.raises(UserError, match=rf"verdict\.json.*{says}"):
+        summary.main([str(tmp_path)])
