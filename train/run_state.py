@@ -21,9 +21,10 @@ MEASURE_STEPS = 6
 
 @dataclass
 class RunState:
-    """`num_steps` is the plan; a run that would outlast `max_minutes` shortens it once it knows its speed, never lengthens it."""
+    """`num_steps` is the plan as it stands: what `max_minutes` allows at the speed so far, at most the `most_steps` it began with."""
 
     num_steps: int
+    most_steps: int = 0
     max_minutes: float | None = None
     elapsed_s: float = 0.0
     tokens_seen: int = 0
@@ -35,12 +36,15 @@ class RunState:
     last: dict[str, float] = field(default_factory=dict)
     _resumed_at: float = field(default_factory=time.monotonic, repr=False)
 
+    def __post_init__(self) -> None:
+        self.most_steps = self.most_steps or self.num_steps
+
     def seconds(self) -> float:
         """Seconds of training so far, earlier sessions included."""
         return self.elapsed_s + time.monotonic() - self._resumed_at
 
     def fit_plan(self, step: int, session_steps: int) -> None:
-        """Shorten the plan to what the rest of `max_minutes` allows at the speed measured in this session."""
+        """Fit the plan to what the rest of `max_minutes` allows at the speed of this session; a slow beginning is made good later."""
         if self.max_minutes is None or session_steps < 1:
             return
         if (
@@ -49,7 +53,7 @@ class RunState:
             return
         per_step = (time.monotonic() - self._resumed_at) / session_steps
         affordable = step + math.floor((self.max_minutes * 60 - self.seconds()) / per_step)
-        self.num_steps = max(step, min(self.num_steps, affordable))
+        self.num_steps = max(step, min(self.most_steps, affordable))
 
     def seconds_left(self, step: int) -> float:
         """Projection from the mean speed so far."""

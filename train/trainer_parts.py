@@ -83,6 +83,9 @@ def keep_dtype(model: Any) -> None:
             param.data = param.data.to(model.dtype)
 
 
+PLAN_ENDS = ("plan done", "max_minutes")
+
+
 class PlanCallback(TrainerCallback):
     """Stops at the end of the plan and keeps it inside `max_minutes`; marks checkpoints as whole."""
 
@@ -95,10 +98,9 @@ class PlanCallback(TrainerCallback):
             self._first_step = state.global_step
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        before = self.run.num_steps
         self.run.fit_plan(state.global_step, state.global_step - (self._first_step or 0))
-        if self.run.num_steps < before:
-            self.run.stop_reason = "max_minutes"
+        if self.run.stop_reason in PLAN_ENDS:
+            self.run.stop_reason = PLAN_ENDS[self.run.num_steps < self.run.most_steps]
         if state.global_step >= self.run.num_steps:
             control.should_training_stop = True
 

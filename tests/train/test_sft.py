@@ -137,6 +137,9 @@ def test_a_time_limit_shortens_the_plan() -> None:
     state.fit_plan(10, 10)
     assert 28 <= state.num_steps <= 30
     assert state.lr_factor(state.num_steps, warmup_steps=2, final_share=0.1) == pytest.approx(0.1)
+    state._resumed_at += 15.0  # the slow beginning was somebody else's load
+    state.fit_plan(20, 20)
+    assert state.num_steps == 100, "never beyond the plan it began with"
 
 
 def test_slow_steps_shorten_the_plan_before_there_are_many() -> None:
