@@ -11,13 +11,18 @@ DEFAULT_BASE = Path(".cache/base/smollm2-135m-instruct")
 
 
 def model_folder(arm: str, run: Path, model: Path | None) -> Path:
-    """The folder of the model of an arm: as named, else where the stages of a run leave it."""
+    """The folder of the model of an arm: as named, else where the stages of a run leave it (`base.path` names its base model)."""
     places = {"sft": run / "sft", "sft_grpo": run / "grpo"}
-    folder = model or places.get(arm, DEFAULT_BASE)
+    folder = model or places.get(arm) or _base_of(run)
     if not folder.exists():
         stage = {"sft": "train.sft", "sft_grpo": "train.grpo"}.get(arm, "train.base")
         raise UserError(f"arm {arm}: model folder {folder} does not exist; run `python -m {stage}` first, or name model=FOLDER")
     return folder
+
+
+def _base_of(run: Path) -> Path:
+    noted = run / "base.path"
+    return Path(noted.read_text(encoding="utf-8").strip()) if noted.exists() else DEFAULT_BASE
 
 
 def open_backend(

@@ -6,6 +6,7 @@ probability:
     sigmoid: sigma(a x + b), params [a, b]     temperature: sigma(x / T), params [T]     isotonic: knots, params [x..., y...]
 """
 
+import warnings
 from typing import Literal
 
 import numpy as np
@@ -54,7 +55,9 @@ def fit_calibrator(prob_raw: Floats, need: NDArray[np.bool_], method: Method = "
             "use sigmoid or temperature"
         )
     features = prob_raw if method == "isotonic" else clipped_logit(prob_raw)
-    model = CalibratedClassifierCV(FrozenEstimator(Scorer()), method=method).fit(features[:, None], need.astype(int))
+    with warnings.catch_warnings():  # the folds are of no account: nothing is fitted in them, the scorer is frozen
+        warnings.filterwarnings("ignore", message="The least populated class")
+        model = CalibratedClassifierCV(FrozenEstimator(Scorer()), method=method).fit(features[:, None], need.astype(int))
     return _plain_numbers(model.calibrated_classifiers_[0].calibrators[0], method)
 
 
