@@ -85,10 +85,13 @@ quickstart: first $(RUN)/report.html
 first: $(D)/rules.parquet $(D)/prompted.parquet
 	@$(PY) -m eval.summary $(RUN)
 
-# the value of a variable as a file that changes only when the value does
+# the values of variables as files that change only when a value does
 $(RUN)/.variables: FORCE | $(SETUP)
 	@mkdir -p $(RUN)
 	@echo 'MODEL=$(MODEL) ROLLOUTS=$(ROLLOUTS) SEED=$(SEED)' | cmp -s - $@ || echo 'MODEL=$(MODEL) ROLLOUTS=$(ROLLOUTS) SEED=$(SEED)' > $@
+$(RUN)/.serve: FORCE | $(SETUP)
+	@mkdir -p $(RUN)
+	@echo '$(SERVE)' | cmp -s - $@ || echo '$(SERVE)' > $@
 .PHONY: FORCE
 FORCE:
 
@@ -113,7 +116,7 @@ $(RUN)/base.path: $(RUN)/.variables
 $(D)/rules.parquet: $(CONFIGS)/score.yaml $(RUN)/labels.parquet
 	$(PY) -m eval.score $< run=$(RUN) arm=rules
 
-$(D)/prompted.parquet: $(CONFIGS)/score.yaml $(RUN)/labels.parquet $(RUN)/base.path
+$(D)/prompted.parquet: $(CONFIGS)/score.yaml $(RUN)/labels.parquet $(RUN)/base.path $(RUN)/.serve
 	$(call scoring,$$(cat $(RUN)/base.path)) $(PY) -m eval.score $< run=$(RUN) arm=prompted model=$$(cat $(RUN)/base.path)$(over_http)
 
 $(RUN)/sft/policy.json: $(CONFIGS)/sft.yaml $(RUN)/sft.parquet $(RUN)/base.path
@@ -128,10 +131,10 @@ $(RUN)/pivots.parquet: $(CONFIGS)/pivots.yaml $(RUN)/samples.parquet
 $(RUN)/grpo/policy.json: $(CONFIGS)/grpo.yaml $(RUN)/pivots.parquet
 	$(PY) -m train.grpo $< pivots=$(RUN)/pivots.parquet start=$(RUN)/sft rows=$(RUN)/sft.parquet out=$(RUN)/grpo seed=$(SEED)
 
-$(D)/sft.parquet: $(CONFIGS)/score.yaml $(RUN)/labels.parquet $(RUN)/sft/policy.json
+$(D)/sft.parquet: $(CONFIGS)/score.yaml $(RUN)/labels.parquet $(RUN)/sft/policy.json $(RUN)/.serve
 	$(call scoring,$(RUN)/sft) $(PY) -m eval.score $< run=$(RUN) arm=sft$(over_http)
 
-$(D)/sft_grpo.parquet: $(CONFIGS)/score.yaml $(RUN)/labels.parquet $(RUN)/grpo/policy.json
+$(D)/sft_grpo.parquet: $(CONFIGS)/score.yaml $(RUN)/labels.parquet $(RUN)/grpo/policy.json $(RUN)/.serve
 	$(call scoring,$(RUN)/grpo) $(PY) -m eval.score $< run=$(RUN) arm=sft_grpo$(over_http)
 
 $(RUN)/threshold.json: $(CONFIGS)/sweep.yaml $(D)/rules.parquet $(D)/prompted.parquet $(D)/sft.parquet $(D)/sft_grpo.parquet
