@@ -1,4 +1,4 @@
-"""docs/lessons.md against what it speaks of: the second seed, and the commands."""
+"""docs/lessons.md against what it speaks of: the ReframeWeb memory report, and the commands."""
 
 import re
 from pathlib import Path
@@ -11,11 +11,11 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "lessons.md").read_text(encoding="utf-8")
 
 
-def test_every_record_and_route_that_the_seed_names_stands_in_the_table() -> None:
-    seeds = sorted((ROOT.parent / "shared" / "seeds").glob("001*.txt"))
-    if not seeds:
-        pytest.skip("needs the seed beside the repository")
-    named = set(re.findall(r"\b(?:MEM|RT)-[A-Z]{2,4}-[a-z-]*[a-z]", seeds[0].read_text(encoding="utf-8")))
+def test_every_record_and_route_that_the_report_names_stands_in_the_table() -> None:
+    reports = sorted((ROOT.parent / "shared" / "seeds").glob("001*.txt"))
+    if not reports:
+        pytest.skip("needs the report beside the repository")
+    named = set(re.findall(r"\b(?:MEM|RT)-[A-Z]{2,4}-[a-z-]*[a-z]", reports[0].read_text(encoding="utf-8")))
     assert len(named) > 20
     rows = [line for line in TEXT.splitlines() if line.startswith("|")]
     assert [name for name in sorted(named) if not any(f"`{name}`" in row for row in rows)] == []

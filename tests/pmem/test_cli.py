@@ -349,10 +349,6 @@ def test_starts_in_under_half_a_second(command: list[str]) -> None:
 
 
 def test_the_parse_command_is_reached(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    import importlib.util
-
-    if importlib.util.find_spec("pmem.parse_command") is None:
-        pytest.skip("parse is not there yet")
     with pytest.raises(SystemExit) as ended:
         main(["parse", "--help"])
     assert ended.value.code == 0
