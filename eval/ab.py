@@ -19,8 +19,9 @@ from data.llm_agent import LlmConfig
 from data.progress import track
 from data.simulate import LLM
 from data.snapshots import trajectory_steps
-from eval.arms import make_arm
+from eval.arms import WITHOUT_MODEL, make_arm
 from eval.backends import model_folder, open_backend
+from eval.decisions import ARMS
 from eval.live import LiveArm, TrialResult, TrialSpec, run_trials
 from eval.run_files import RunFiles
 from eval.runner import SIMULATED, Runner, open_runner
@@ -94,6 +95,9 @@ class AbConfig:
     def __post_init__(self) -> None:
         if min(self.num_tasks, self.cadence, self.width, self.threads, 1 if self.other_tasks is None else self.other_tasks) < 1:
             raise UserError("zero trials: num_tasks, other_tasks, cadence, width and threads must be at least 1")
+        for arm in (*self.arms, self.candidate):
+            if arm not in ARMS:
+                raise UserError(f"unknown arm {arm!r}; known are {', '.join(ARMS)}")
         if not self.agents:
             raise UserError("agents is empty; name at least one strength, such as weak")
         if self.bank_writer not in {"scripted", "policy"}:
@@ -133,8 +137,17 @@ class Harness:
             wanted.remove("random")
             wanted.insert(wanted.index(self.config.candidate) + 1, "random")
         for arm in wanted:
+            self.check(arm)
+        for arm in wanted:
             self.results[arm] = self.trials(arm)
         return self.results
+
+    def check(self, arm: str) -> None:
+        """Refuse at once what an arm would miss after minutes of other arms' trials. No model is loaded."""
+        if arm not in WITHOUT_MODEL:
+            self.folder(arm)
+        if arm in MODEL_OF:
+            read_threshold(self.threshold_file(arm), model_hash=None, prompt_version=PROMPT_VERSION, verify_later=True)
 
     def trials(self, arm: str) -> list[TrialResult]:
         """The trials of one arm, from the cache when they ran before."""
@@ -155,7 +168,7 @@ class Harness:
 
     def specs_of(self, arm: str) -> Sequence[TrialSpec]:
         """All specs for the candidate, for random at its rate, and for arms that cost no model; fewer for the dear ones."""
-        cheap = {"never", "rules", "oracle", "full_bank", "retrieval", "random", self.config.candidate}
+        cheap = {*WITHOUT_MODEL, "random", self.config.candidate}
         return self.runner.specs if arm in cheap else self.runner.specs[: self.config.other_tasks]
 
     def live_arm(self, arm: str) -> LiveArm:
@@ -196,10 +209,13 @@ class Harness:
             self._backends = {speaker: open_backend(self.folder(arm), url)}
         return self._backends[speaker]
 
+    def threshold_file(self, arm: str) -> Path:
+        """Where `eval.sweep` left the threshold of an arm."""
+        return self.files.threshold if arm == self.config.candidate else self.files.arm_threshold(arm)
+
     def threshold(self, arm: str) -> Threshold:
         """The arm's own threshold from eval.sweep; refused when it was made for another model or prompt."""
-        path = self.files.threshold if arm == self.config.candidate else self.files.arm_threshold(arm)
-        return read_threshold(path, model_hash=self.backend(arm).model_hash, prompt_version=PROMPT_VERSION)
+        return read_threshold(self.threshold_file(arm), model_hash=self.backend(arm).model_hash, prompt_version=PROMPT_VERSION)
 
     def key(self, arm: str) -> str:
         """Hash of everything the trials of an arm depend on."""
@@ -209,7 +225,7 @@ class Harness:
                              trajectory_steps(self.files.snapshots)]  # fmt: skip
         if config.runner != SIMULATED or LLM in config.agents:
             common += [config.runner, config.runner_options, asdict(replace(config.llm, api_key_file=None))]
-        if arm in {"never", "rules", "oracle", "full_bank", "retrieval"}:
+        if arm in WITHOUT_MODEL:
             return content_id(common)
         threshold = self.threshold(arm).threshold_id if arm in MODEL_OF else None
         budget = [config.grammar, config.list_max_tokens, config.reminder_max_tokens, config.url]

@@ -198,11 +198,14 @@ def test_a_block_loses_its_tags() -> None:
         (["families=[astrology]"], "unknown family"),
         (["bank_writer=monkey"], "scripted or policy"),
         (["arms=[sft]", "num_tasks=1", "families=[files]"], "train.sft"),
+        (["arms=[rules,oracel]"], "unknown arm 'oracel'"),
+        (["candidate=best"], "unknown arm 'best'"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path: Path, overrides: list[str], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         ab.main([f"run={tmp_path}", *overrides])
+    assert not list(tmp_path.iterdir()), "no trial ran before the refusal"
 
 
 def test_real_environments_end_to_end(tmp_path: Path) -> None:
