@@ -6,21 +6,18 @@ A reminder rides in one model call (`request.override`) and is never part of the
 tool result. One session a thread id; without a thread id one a run; a subagent has its own. Needs langchain >= 1.2.
 """
 
-import secrets
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, NotRequired
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest
 from langchain.agents.middleware.types import PrivateStateAttr
-from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.errors import GraphBubbleUp
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from pmem.delivery import Reminder
 from pmem.integrations.adapter import Conversations, Guard, OpenSession, session_opener
-from pmem.integrations.langchain_messages import ToolResult, annotated, answer_of, carrying, new_prompts, spoken, summary_keys
-from pmem.session import MemorySession
+from pmem.integrations.langchain_messages import ToolResult
+from pmem.integrations.langchain_thread import Thread, session_key
 from pmem.settings import Settings
 
 
@@ -28,17 +25,6 @@ class PmemState(AgentState[Any]):
     """Agent state with the key of its memory session: checkpointed, in no input and no output."""
 
     pmem_session: NotRequired[Annotated[str, PrivateStateAttr]]
-
-
-@dataclass(slots=True)
-class Thread:
-    """One conversation."""
-
-    session: MemorySession
-    turn_open: bool = False
-    num_turns: int = 0
-    summaries: set[str] = field(default_factory=set)
-    """Summaries of compactions seen so far."""
 
 
 class PmemMiddleware(AgentMiddleware[PmemState, Any, Any]):
@@ -58,7 +44,7 @@ class PmemMiddleware(AgentMiddleware[PmemState, Any, Any]):
     def before_agent(self, state: PmemState, runtime: Any) -> dict[str, Any] | None:
         with self.guard:
             key = session_key(runtime)
-            self._start_turn(self._thread(key), state["messages"])
+            self._thread(key).start_turn(state["messages"])
             return {"pmem_session": key}
         return None
 
@@ -67,10 +53,7 @@ class PmemMiddleware(AgentMiddleware[PmemState, Any, Any]):
 
     def after_agent(self, state: PmemState, runtime: Any) -> None:
         with self.guard:
-            thread = self._thread_of(state, runtime)
-            thread.turn_open = False
-            thread.session.on_turn_end()
-            thread.session.evaluate()
+            self._thread_of(state, runtime).end_turn()
 
     async def aafter_agent(self, state: PmemState, runtime: Any) -> None:
         self.after_agent(state, runtime)
@@ -93,7 +76,7 @@ class PmemMiddleware(AgentMiddleware[PmemState, Any, Any]):
         except GraphBubbleUp:
             raise
         except Exception as error:
-            self._observe(request, f"{type(error).__name__}: {error}", is_error=True)
+            self._failed(request, error)
             raise
         return self._observed(request, result)
 
@@ -105,7 +88,7 @@ class PmemMiddleware(AgentMiddleware[PmemState, Any, Any]):
         except GraphBubbleUp:
             raise
         except Exception as error:
-            self._observe(request, f"{type(error).__name__}: {error}", is_error=True)
+            self._failed(request, error)
             raise
         return self._observed(request, result)
 
@@ -118,79 +101,24 @@ class PmemMiddleware(AgentMiddleware[PmemState, Any, Any]):
         key = state.get("pmem_session") if isinstance(state, dict) else None
         return self._thread(key or session_key(runtime))
 
-    def _start_turn(self, thread: Thread, messages: Sequence[BaseMessage]) -> None:
-        """A turn that is still open never reached `after_agent`: an exception or a new prompt ended it."""
-        if thread.turn_open:
-            thread.session.on_turn_end(aborted=True)
-        if thread.num_turns == 0:
-            thread.summaries.update(summary_keys(messages, {}))
-        thread.turn_open = True
-        thread.num_turns += 1
-        for message in new_prompts(messages, first_turn=thread.num_turns == 1):
-            thread.session.on_user_message(str(message.text))
-        thread.session.on_turn_start()
-
     def _before_model(self, request: ModelRequest[Any]) -> tuple[Thread | None, Reminder | None, ModelRequest[Any]]:
-        """A batch of tools is in: a boundary. The request comes back with the reminder that waits, if one does, and always with
-        what the session was told first: the state keeps neither."""
         thread: Thread | None = None
         with self.guard:
             thread = self._thread_of(request.state, request.runtime)
-            session = thread.session
-            fresh = summary_keys(request.messages, request.state) - thread.summaries
-            if fresh:
-                thread.summaries |= fresh
-                session.on_compaction()
-            session.on_batch_end()
-            session.evaluate()
-            reminder = session.peek()
-            opening = [carrying(session.opening)] if session.opening is not None else []
-            riding = [carrying(reminder)] if reminder is not None else []
-            if opening or riding:
-                return thread, reminder, request.override(messages=[*opening, *request.messages, *riding])
+            return thread, *thread.before_model(request)
         return thread, None, request
 
     def _after_model(self, thread: Thread | None, reminder: Reminder | None, response: Any) -> None:
-        """The model call returned: the reminder was seen. Its calls are declared in their order, whatever order they end in."""
-        if thread is None:
-            return
-        with self.guard:
-            if thread.session.opening is not None:
-                thread.session.opening.told()
-            if reminder is not None:
-                thread.session.commit(reminder)
-            for message in getattr(response, "result", [response]):
-                if not isinstance(message, AIMessage):
-                    continue
-                thread.session.on_agent_text(spoken(message))
-                for call in message.tool_calls:
-                    thread.session.on_tool_call(tool=call["name"], args=call["args"], call_id=call["id"], batch_id=message.id)
+        if thread is not None:
+            with self.guard:
+                thread.after_model(reminder, response)
 
     def _observed(self, request: ToolCallRequest, result: ToolResult) -> ToolResult:
         with self.guard:
-            message = answer_of(result, request.tool_call["id"])
-            if message is None:
-                self._observe(request, "")
-                return result
-            note = self._observe(request, str(message.text), is_error=message.status == "error")
-            if note is not None:
-                return annotated(result, message, note)
+            return self._thread_of(request.state, request.runtime).answered(request, result)
         return result
 
-    def _observe(self, request: ToolCallRequest, text: str, *, is_error: bool = False) -> str | None:
+    def _failed(self, request: ToolCallRequest, error: Exception) -> None:
         with self.guard:
-            call = request.tool_call
-            session = self._thread_of(request.state, request.runtime).session
-            return session.on_tool_result(tool=call["name"], args=call["args"], text=text, is_error=is_error, call_id=call["id"])
-        return None
-
-
-def session_key(runtime: Any) -> str:
-    """Thread id and place in the graph. An agent called by a tool is a subagent: each call of it is a conversation of its own,
-    as is a run without a thread id. An agent that is a node of a larger graph keeps its memory over the turns of the thread."""
-    info = getattr(runtime, "execution_info", None)
-    thread_id = getattr(info, "thread_id", None)
-    if thread_id is None:
-        return f"run/{secrets.token_hex(8)}"
-    parents = (getattr(info, "checkpoint_ns", "") or "").split("|")[:-1]
-    return "/".join([str(thread_id), *(part if part.startswith("tools:") else part.partition(":")[0] for part in parents)])
+            text = f"{type(error).__name__}: {error}"
+            self._thread_of(request.state, request.runtime).observe(request, text, is_error=True)

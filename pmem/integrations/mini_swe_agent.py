@@ -5,8 +5,7 @@
 
     class Mine(WithMemory, InteractiveAgent): …           # any other agent class
 
-A reminder rides in one `query` and leaves the trajectory as it came; a repeated failure is annotated in its output. A batch that
-ends early (`Submitted`, an interruption) loses no observation. Needs mini-swe-agent >= 2.
+A reminder rides in one `query` and leaves the trajectory as it came; a repeated failure is annotated in its output. Needs version 2.
 """
 
 from typing import Any
@@ -35,23 +34,21 @@ class WithMemory(DefaultAgent):
 
     def __init__(self, *args: Any, memory: MemorySession | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.memory = memory or open_session()
-        self.guard = Guard()
+        self.memory, self.guard = memory or open_session(), Guard()
 
     def run(self, task: str = "", **kwargs: Any) -> dict[str, Any]:
         with self.guard:
             self.memory.on_user_message(task)
             self.memory.on_turn_start()
-        opening = self.memory.opening
-        aborted = True
+        opening, aborted = self.memory.opening, True
         try:
             result = super().run(f"{opening.block}\n\n{task}" if opening else task, **kwargs)
             aborted = False
+            return result
         finally:
             with self.guard:
                 self.memory.on_turn_end(aborted=aborted)
                 self.memory.evaluate()
-        return result
 
     def add_messages(self, *messages: dict[str, Any]) -> list[dict[str, Any]]:
         for message in messages:
@@ -80,8 +77,7 @@ class WithMemory(DefaultAgent):
         return message
 
     def execute_actions(self, message: dict[str, Any]) -> list[dict[str, Any]]:
-        env = self.env
-        self.env = ObservedEnvironment(env, self)
+        env, self.env = self.env, ObservedEnvironment(self.env, self)
         try:
             return super().execute_actions(message)
         finally:
@@ -107,8 +103,7 @@ class WithMemory(DefaultAgent):
         with self.guard:
             self.memory.on_batch_end()
             self.memory.evaluate()
-            reminder = self.memory.peek()
-            if reminder is not None:
+            if (reminder := self.memory.peek()) is not None:
                 carried: dict[str, Any] = self.model.format_message(role="user", content=reminder.block)
                 self.messages.append(carried)
                 self.logger.info("%s", reminder.block)
@@ -120,8 +115,8 @@ class WithMemory(DefaultAgent):
         with self.guard:
             told = error.messages[-1]
             text = get_content_string(told)
-            answer = told.get("extra", {}).get("model_response") or text
-            note = self.memory.on_tool_result(tool=TOOL, args={"answer": answer}, text=text, is_error=True)
+            args = {"answer": told.get("extra", {}).get("model_response") or text}
+            note = self.memory.on_tool_result(tool=TOOL, args=args, text=text, is_error=True)
             if note is not None and isinstance(told.get("content"), str):
                 told["content"] += f"\n\n{note}"
 
@@ -139,8 +134,7 @@ class ObservedEnvironment:
     """The agent's environment while a batch runs: outputs are observed as they come, not when the batch is over."""
 
     def __init__(self, env: Environment, agent: WithMemory) -> None:
-        self._env = env
-        self._agent = agent
+        self._env, self._agent = env, agent
 
     def execute(self, action: dict[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
         try:

@@ -19,8 +19,9 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command
 
 from pmem.integrations.adapter import Conversations
-from pmem.integrations.langchain import PmemMiddleware, Thread
+from pmem.integrations.langchain import PmemMiddleware
 from pmem.integrations.langchain_messages import SUMMARY_SOURCE, annotated, new_prompts, summary_keys
+from pmem.integrations.langchain_thread import Thread
 from tests.integrations.rig import BLOCK, FAILS, REMIND, outcomes, run, turn, window
 from tests.integrations.rig_langchain import LangChainRig, ScriptedModel, bash, message_of
 from tests.pmem.policies import says
