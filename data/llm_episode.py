@@ -19,6 +19,7 @@ from data.episode import DEFAULT_NUM_ACTS
 from data.llm_agent import JSON_TOOLS, NO_CALL, LlmAgent, LlmConfig, Move
 from data.sandbox import Sandbox
 from pmem.backend import Backend
+from pmem.delivery import as_block
 from pmem.rollout import Event, Outcome, Rollout
 
 PRIVATE = frozenset({"url", "api_key_file"})
@@ -58,7 +59,7 @@ class LlmEpisode:
             self._append(kind="compaction")
         if reminder is not None:
             self._append(kind="user", text=reminder, own_reminder=True)
-            self.agent.hear(f"Reminder: {reminder}")
+            self.agent.hear(as_block(reminder))
         move = self.agent.decide()
         if move is None:
             self._append(kind="assistant", text="DONE")

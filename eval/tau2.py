@@ -19,6 +19,7 @@ from data.importers.tau2 import add_message
 from eval.live import TrialSpec
 from eval.runner import Runner
 from pmem.config import validate
+from pmem.delivery import as_block
 from pmem.errors import UserError
 from pmem.rollout import Event, Outcome
 
@@ -199,7 +200,7 @@ def with_reminder(message: Any, reminder: str | None) -> Any:
     if results:
         last = with_reminder(results[-1], reminder)
         return message.model_copy(update={"tool_messages": [*results[:-1], last]})
-    return message.model_copy(update={"content": f"{message.content or ''}\n\n<system-reminder>\n{reminder}\n</system-reminder>"})
+    return message.model_copy(update={"content": f"{message.content or ''}\n\n{as_block(reminder)}"})
 
 
 class _Tau2:

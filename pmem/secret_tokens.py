@@ -62,7 +62,6 @@ _BLOB = re.compile(r"[A-Za-z0-9+/_-]{20,}={0,2}")
 _BLOB_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
 _MAX_BLOB_CHARS = 65_536
 _MAX_BLOB_BACK = 64
-_BLOB_HEAD = 32
 _URL_SAFE = str.maketrans("-_", "+/")
 _BINARY = re.compile(rb"[^\t\n\r\x20-\x7e]")
 _WRAPPED = re.compile(r"(?:\s{1,4}[A-Za-z0-9+/]{16,}={0,2}(?![\w-]))*+(?:\s{1,4}[A-Za-z0-9+/]{1,76}={1,2})?")

@@ -19,7 +19,6 @@ from pmem.settings import Settings
 from pmem.snapshot import Trigger
 
 Count = Annotated[int, Field(ge=0)]
-USAGE_LABEL = "background-memory"
 
 
 class _Row(BaseModel):

@@ -34,11 +34,6 @@ class SharedRows:
     ids: torch.Tensor
     mask: torch.Tensor
 
-    @property
-    def num_computed(self) -> int:
-        """Token positions that the forward pass really computes, pads included."""
-        return self.prefix_ids.numel() + self.ids.numel()
-
 
 def hidden_states(backbone: Any, rows: SharedRows) -> torch.Tensor:
     """Last hidden states `(rows, length, hidden size)` of `rows.ids`. `backbone`: the decoder without its vocabulary head."""

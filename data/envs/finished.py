@@ -25,9 +25,6 @@ class Finished:
         """A file's text without the final newline."""
         return (self.state.text(path) or "").rstrip("\n")
 
-    def first_line(self, path: str) -> str:
-        return self.text(path).partition("\n")[0]
-
     def sql(self, path: str, query: str) -> str:
         """The first column of the first row, as text; empty without rows."""
         try:

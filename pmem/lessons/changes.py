@@ -18,8 +18,6 @@ from pmem.errors import UserError
 from pmem.lessons.records import Actor, Record
 from pmem.lessons.store import LessonStore, Relation, columns, content, record_of
 
-NO_RELATIONS: tuple[Relation, ...] = ()
-
 
 @dataclass(slots=True)
 class Change:

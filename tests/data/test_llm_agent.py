@@ -13,6 +13,7 @@ from data.envs import make_task
 from data.llm_agent import NO_CALL, LlmAgent, LlmConfig, read_move
 from data.llm_episode import LlmEpisode, work_list
 from data.replay import replay_rollout, restore_ref
+from pmem.delivery import as_block
 from pmem.errors import UserError
 from pmem.rollout import read_rollouts
 from tests.pmem.fake_server import FakeServer, Say, Seen, Status
@@ -106,7 +107,7 @@ def test_the_model_sees_task_works_results_turns_and_reminders(server: FakeServe
         episode.close()
     said = [[message["content"] for message in request.json["messages"]] for request in server.requests]
     assert work_list(episode.task) in said[0][1] and "<V> = " in said[0][1]
-    assert "Result:\nhello" in said[1][-1] and said[1][-1].endswith("Reminder: Mind the separator. [tm-k-1]")
+    assert "Result:\nhello" in said[1][-1] and said[1][-1].endswith(as_block("Mind the separator. [tm-k-1]"))
     assert said[2][-1].startswith("Failed:\ncat: nothing") and NO_CALL in said[3][-1]
     roles = [message["role"] for message in server.requests[3].json["messages"]]
     assert roles == ["system", *(["user", "assistant"] * len(roles))][: len(roles)], "roles take turns"

@@ -62,7 +62,7 @@ def test_a_model_behind_an_endpoint_is_an_agent(server: FakeServer, tmp_path: Pa
     assert {row["agent"] for row in content["trials"]["rules"]} == {"llm"}
     assert content["arms"]["rules"]["figures"]["reminders_per_task"]["value"] >= 1
     assert content["arms"]["never"]["figures"]["reminders_per_task"]["value"] == 0 == content["arms"]["never"]["num_rows"]
-    told = ["Reminder: " in json.dumps(request.json["messages"]) for request in server.requests]
+    told = ["Memory: " in json.dumps(request.json["messages"]) for request in server.requests]
     assert any(told) and not told[0]
     count = len(server.requests)
     assert ab.main([*run, "num_tasks=3", "threads=3"]) == 0 and len(server.requests) == count, "kept trials ask nobody"

@@ -11,6 +11,7 @@ import pytest
 
 from eval import ab
 from eval.tau2 import with_reminder
+from pmem.delivery import as_block
 from pmem.errors import UserError
 from tests.pmem.fake_server import FakeServer, Json, Seen, chat
 
@@ -82,6 +83,6 @@ def test_a_reminder_stands_at_the_end_of_the_last_result() -> None:
 
     one, two = Result(content="1"), Result(content="2")
     both = with_reminder(Results(tool_messages=[one, two]), "Mind it.")
-    assert [result.content for result in both.tool_messages] == ["1", "2\n\n<system-reminder>\nMind it.\n</system-reminder>"]
+    assert [result.content for result in both.tool_messages] == ["1", f"2\n\n{as_block('Mind it.')}"]
     assert two.content == "2", "the record of the simulation keeps the result as it was"
     assert with_reminder(None, "Mind it.") is None and with_reminder(one, None) is one
