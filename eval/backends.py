@@ -45,10 +45,13 @@ def _http(folder: Path, url: str, model_name: str, concurrency: int) -> Backend:
 
     from pmem.route import HttpBackend
     from serve.decision_tokens import decision_tokens
+    from serve.model_folder import check_model_folder, loading
     from serve.zero_shot import ZeroShotBackend
 
     kind = ZeroShotBackend if url.rstrip("/").endswith("/decisions") else HttpBackend
-    point: dict[str, Any] = decision_tokens(AutoTokenizer.from_pretrained(folder)).as_config()
+    check_model_folder(folder)
+    with loading(folder):
+        point: dict[str, Any] = decision_tokens(AutoTokenizer.from_pretrained(folder)).as_config()
     backend = kind(url, model_name or folder.name, model_hash=model_hash(folder), concurrency=concurrency, **point)
     facts = backend.probe()
     if facts.problem:

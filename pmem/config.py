@@ -26,7 +26,7 @@ def load_config(kind: type[Config], path: Path | None, overrides: list[str]) -> 
         key, sign, text = override.partition("=")
         if not sign or not key:
             raise UserError(f"override {override!r} is not of the form key=value")
-        _set(values, key.split("."), _read_value(override, text))
+        _set(values, key.split("."), read_value(override, text))
     return validate(kind, values, where=str(path or "command line"))
 
 
@@ -61,13 +61,18 @@ def stage_parser(doc: str | None, default: Path) -> argparse.ArgumentParser:
 
 def parse_stage(kind: type[Config], doc: str | None, default: Path, argv: list[str] | None = None) -> Config:
     """Parse the command line of a stage into its config. The YAML may be left out: `python -m data.label seed=3` works."""
+    return load_config(kind, *stage_arguments(doc, default, argv))
+
+
+def stage_arguments(doc: str | None, default: Path, argv: list[str] | None = None) -> tuple[Path, list[str]]:
+    """The YAML file and the overrides of a command line. Raises UserError when the file does not exist."""
     arguments = stage_parser(doc, default).parse_args(argv)
     path, overrides = arguments.config, list(arguments.overrides)
     if "=" in str(path) and not path.exists():
         path, overrides = default, [str(path), *overrides]
     if not path.exists():
         raise UserError(f"config file {path} does not exist")
-    return load_config(kind, path, overrides)
+    return path, overrides
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -82,7 +87,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
-def _read_value(override: str, text: str) -> Any:
+def read_value(override: str, text: str) -> Any:
+    """The value of an override. Raises UserError naming the override."""
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):

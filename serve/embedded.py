@@ -24,7 +24,7 @@ from pmem.prompt import prompt_text
 from serve.decision_tokens import DecisionPoint, DecisionTokens, masses
 from serve.decoding import Decoder
 from serve.kv_rows import GROUPED
-from serve.model_folder import check_model_folder
+from serve.model_folder import check_model_folder, loading
 from serve.prefix_cache import common_prefix
 from serve.row import Row
 
@@ -59,8 +59,9 @@ class EmbeddedBackend:
         check_model_folder(folder)
         self.model = folder.name
         self.model_hash: str | None = model_hash(folder)
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-        network: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+        with loading(folder):
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+            network: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
         network.set_output_embeddings(Float32Head(network.get_output_embeddings()))
         network = network.to(device).eval()
         plain = _plain_attention(network.config)

@@ -8,6 +8,7 @@ import yaml
 
 from pmem.canonical import canonical_json
 from pmem.policy_file import read_policy
+from serve.model_folder import loading
 from serve.route_config import RouteConfig
 from serve.vllm_build import Build
 
@@ -60,7 +61,8 @@ def decision_config(folder: Path) -> dict[str, Any]:
 
     from serve.decision_tokens import decision_tokens
 
-    return decision_tokens(AutoTokenizer.from_pretrained(folder)).as_config()
+    with loading(folder):
+        return decision_tokens(AutoTokenizer.from_pretrained(folder)).as_config()
 
 
 def trained_window(folder: Path) -> int | None:

@@ -1,5 +1,7 @@
 """What a folder must hold before a route serves it, said in one sentence when it does not."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pmem.errors import UserError
@@ -26,3 +28,17 @@ def _has_template(folder: Path) -> bool:
         return True
     config = folder / "tokenizer_config.json"
     return config.exists() and '"chat_template"' in config.read_text(encoding="utf-8")
+
+
+@contextmanager
+def loading(folder: Path) -> Iterator[None]:
+    """Turn what transformers says of damaged weights or a damaged tokenizer into one sentence."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except UserError:
+        raise
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{folder} cannot be loaded ({reason[:200]}); copy it again, or train it again") from None

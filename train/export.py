@@ -18,11 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import yaml
-
 from pmem.atomic import write_text
 from pmem.canonical import file_sha256
-from pmem.config import validate
+from pmem.config import read_value, validate
 from pmem.errors import UserError, exit_code
 from pmem.policy_file import model_hash, read_policy, write_policy
 
@@ -124,7 +122,7 @@ def main() -> None:
         key, sign, value = text.partition("=")
         if not sign:
             raise UserError(f"override {text!r} is not of the form key=value")
-        values[key] = yaml.safe_load(value)
+        values[key] = read_value(text, value)
     config = validate(ExportConfig, values, where="command line")
     print(f"{config.out / 'model.gguf'}: {config.outtype}, hash {export(config)}; it needs a threshold of its own (eval.sweep)")
 

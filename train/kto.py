@@ -17,7 +17,7 @@ from typing import Any
 
 from data.rows import read_pivots
 from pmem.canonical import file_sha256
-from pmem.config import load_config, stage_parser
+from pmem.config import load_config, stage_arguments
 from pmem.envelope import render_envelope
 from pmem.errors import UserError, exit_code
 from pmem.policy_file import read_policy
@@ -113,10 +113,10 @@ def main() -> None:
     from train.grpo import GrpoConfig
 
     warnings.filterwarnings("ignore", category=FutureWarning)
-    arguments = stage_parser(__doc__, Path("configs/grpo.yaml")).parse_args()
-    common = shared_keys(dataclasses.asdict(load_config(GrpoConfig, arguments.config, [])))
-    given = load_config(KtoConfig, None, arguments.overrides)
-    named = {override.partition("=")[0].partition(".")[0] for override in arguments.overrides}
+    path, overrides = stage_arguments(__doc__, Path("configs/grpo.yaml"))
+    common = shared_keys(dataclasses.asdict(load_config(GrpoConfig, path, [])))
+    given = load_config(KtoConfig, None, overrides)
+    named = {override.partition("=")[0].partition(".")[0] for override in overrides}
     common["reward"] = RewardConfig(**common["reward"])
     config = dataclasses.replace(given, **{key: value for key, value in common.items() if key not in named})
     done = run(config)

@@ -8,6 +8,7 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from pmem.errors import UserError
+from serve.model_folder import check_model_folder, loading
 from train.shared_prefix import FOLDED
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -22,7 +23,9 @@ def load_tokenizer(folder: Path) -> Any:
     """The tokenizer of `folder`, with a pad token that is not the end token (equal ones gave empty answers in serving)."""
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    check_model_folder(folder)
+    with loading(folder):
+        tokenizer = AutoTokenizer.from_pretrained(folder)
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
         ends = (tokenizer.eos_token, None)
         spare = [token for token in ("<|endoftext|>", "<pad>", "<|pad|>") if token in tokenizer.get_vocab()]
@@ -39,9 +42,10 @@ def load_model(folder: Path, tokenizer: Any, *, dtype: str, shares_prefix: bool)
 
     transformers_logging.disable_progress_bar()
     folded = shares_prefix and device_name() == "cpu"
-    model: Any = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=DTYPES[dtype], attn_implementation=FOLDED if folded else "sdpa"
-    )
+    with loading(folder):
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=DTYPES[dtype], attn_implementation=FOLDED if folded else "sdpa"
+        )
     model.config.pad_token_id = tokenizer.pad_token_id
     model.config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id

@@ -185,6 +185,15 @@ def test_a_folder_that_lacks_a_part_is_one_sentence(tmp_path: Path, missing: str
         EmbeddedBackend(folder)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_a_folder_with_a_cut_file_is_one_sentence(tmp_path: Path, name: str) -> None:
+    folder = tiny_model(tmp_path)
+    (folder / name).write_bytes((folder / name).read_bytes()[:60])
+    with pytest.raises(UserError, match="cannot be loaded") as caught:
+        EmbeddedBackend(folder)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_folder_without_chat_template_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="chat template"):
         EmbeddedBackend(tiny_model(tmp_path, chat_template=None))

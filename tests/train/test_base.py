@@ -13,6 +13,7 @@ from pmem.errors import UserError
 from tests.tiny import tiny_model
 from train import base
 from train.base import base_name, check_base, resolve_base
+from train.loading import load_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,8 @@ def test_a_tokenizer_without_chat_template_or_end_token_is_named(folder: Path) -
 
 def test_a_tokenizer_that_cannot_be_read_is_one_sentence(folder: Path) -> None:
     (folder / "tokenizer.json").write_text("{")
+    with pytest.raises(UserError, match=r"cannot be loaded|no tokenizer"):
+        load_tokenizer(folder)
     with pytest.raises(UserError, match=r"cannot be read|no tokenizer"):
         check_base(folder)
 
