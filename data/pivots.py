@@ -17,7 +17,7 @@ from data.labels import SnapshotLabels, group_labels, read_labels
 from data.rows import write_pivots
 from data.snapshots import read_snapshots, to_policy_snapshot
 from data.splits import hash_fraction
-from data.tables import Row, open_parquet
+from data.tables import Row, open_parquet, rows_of
 from pmem.config import parse_stage
 from pmem.errors import UserError, exit_code
 from pmem.prompt import render_messages
@@ -145,10 +145,9 @@ def read_samples(path: Path) -> dict[str, list[Row]]:
     if missing:
         raise UserError(f"{path}: column {missing[0]!r} is missing; score samples with eval.score samples=…")
     samples: dict[str, list[Row]] = {}
-    for batch in file.iter_batches(columns=list(COLUMNS)):
-        for row in batch.to_pylist():
-            if row["sample_index"] is not None:
-                samples.setdefault(row["snapshot_id"], []).append(row)
+    for row in rows_of(path, file, COLUMNS):
+        if row["sample_index"] is not None:
+            samples.setdefault(row["snapshot_id"], []).append(row)
     if not samples:
         raise UserError(f"{path} holds no samples (sample_index is null everywhere); score with eval.score samples=8 split=train")
     return samples

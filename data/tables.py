@@ -61,8 +61,22 @@ def read_rows(path: Path, schema: pa.Schema, *, columns: Sequence[str] | None = 
     """Yield the rows of a file written by `write_rows`, batch by batch. Raises UserError when the file is not of this schema."""
     with open_parquet(path) as file:
         check_schema(Path(path), file.schema_arrow, schema)
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(columns) if columns else None):
-            yield from batch.to_pylist()
+        yield from rows_of(Path(path), file, columns)
+
+
+def rows_of(path: Path, file: pq.ParquetFile, columns: Sequence[str] | None = None) -> Iterator[Row]:
+    """Yield the rows of an open file, batch by batch. Raises UserError when its pages are damaged."""
+    batches = file.iter_batches(batch_size=BATCH_ROWS, columns=list(columns) if columns else None)
+    while True:
+        try:
+            batch = next(batches, None)
+            rows = [] if batch is None else batch.to_pylist()
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"{path} is damaged ({reason[:200]}); delete it and run its stage again") from None
+        if batch is None:
+            return
+        yield from rows
 
 
 def metadata(path: Path) -> dict[str, str]:

@@ -99,3 +99,16 @@ def test_sft_and_pivot_rows_round_trip(tmp_path: Path) -> None:
     }
     write_pivots(tmp_path / "pivots", [pivot])
     assert list(read_pivots(tmp_path / "pivots")) == [pivot]
+
+
+def test_damaged_pages_are_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "labels.parquet"
+    write_labels(path, [label_row(snapshot_id=f"{index:016x}", value=index / 97) for index in range(400)])
+    content = bytearray(path.read_bytes())
+    footer = int.from_bytes(content[-8:-4], "little") + 8
+    for index in range(4, len(content) - footer):
+        content[index] ^= 0x5A
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"labels\.parquet is damaged .*run its stage again") as caught:
+        list(read_labels(path))
+    assert "\n" not in str(caught.value)

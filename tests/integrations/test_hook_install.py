@@ -99,6 +99,9 @@ def test_an_entry_of_another_version_is_replaced(home: Path, capsys: pytest.Capt
 
 def test_a_project_of_its_own(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     project = home / "project"
+    assert main(["hook", "install", "--project", str(project)]) == 2 and not project.exists()
+    assert "is not a folder" in capsys.readouterr().err
+    project.mkdir()
     for client, name in (("claude", ".claude/settings.json"), ("codex", ".codex/hooks.json")):
         assert told(capsys, "install", "--client", client, "--project", str(project))["settings"] == str(project / name)
         assert (project / name).exists()

@@ -103,6 +103,8 @@ def _install(options: argparse.Namespace) -> int:
 
     settings = settings_of(options)
     dialect = install.dialect_named(options.client)
+    if options.project is not None and not options.project.is_dir():
+        raise UserError(f"--project {options.project} is not a folder; name the folder of the project")
     place = install.settings_place(dialect, project=options.project)
     if options.uninstall:
         changed, backup = install.edit(place, dialect, None)
