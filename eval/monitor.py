@@ -10,6 +10,7 @@ silence-is-right step is taken. Hindsight rules need kept rollouts.
 """
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from eval.decisions import read_decisions
 from pmem.atomic import write_text
 from pmem.config import parse_stage
 from pmem.errors import UserError, exit_code
-from pmem.telemetry import StepRow, read_rows
+from pmem.telemetry import Rows, StepRow, read_rows
 from pmem.threshold import Threshold
 
 LABEL_KEYS = {"needed", "spoke", "kind"}
@@ -71,7 +72,7 @@ class Watched:
 def main(argv: list[str] | None = None) -> int:
     config = parse_stage(MonitorConfig, __doc__, Path("configs/monitor.yaml"), argv)
     threshold = read_any_threshold(config.threshold)
-    rows = [row for row in read_rows(config.steps.expanduser(), StepRow) if row.tier == "llm"]
+    rows = read_steps(config.steps.expanduser())
     watched = watch(config, threshold, rows)
     demote = any(one.fine is False for one in watched)
     if config.out:
@@ -82,6 +83,19 @@ def main(argv: list[str] | None = None) -> int:
         print(f"  {word} {one.name}: {one.sentence}")
     print(f"monitor: {len(rows)} prompted steps; {'demote: go back to the rules tier' if demote else 'keep'}")
     return 1 if demote and config.exit_code else 0
+
+
+def read_steps(path: Path) -> list[StepRow]:
+    """Prompted steps. Raises UserError where nothing can be read: a watchman without a book must not say "keep"."""
+    skipped = Rows()
+    rows = list(read_rows(path, StepRow, skipped))
+    if not path.is_file() and not rows:
+        raise UserError(f"{path} is not a file; name the steps file of the runtime (`pmem paths` says where it stands)")
+    if skipped.num_skipped and not rows:
+        raise UserError(f"{path} holds no row of pmem.step/1; name the steps file of the runtime (`pmem paths`)")
+    if skipped.num_skipped:
+        print(f"  {skipped.num_skipped} lines of {path} could not be read and are left out", file=sys.stderr)
+    return [row for row in rows if row.tier == "llm"]
 
 
 def watch(config: MonitorConfig, threshold: Threshold, rows: Sequence[StepRow]) -> list[Watched]:

@@ -51,6 +51,8 @@ class SelectionConfig:
 
 def main(argv: list[str] | None = None) -> int:
     config = parse_stage(SelectionConfig, __doc__, Path("configs/selection.yaml"), argv)
+    if config.cases and not config.cases.is_file():
+        raise UserError(f"cases: {config.cases} is not a file; name a file with one case a line")
     if config.cases and lesson_selection.holds_lesson_cases(config.cases):
         return lesson_selection.run(config.cases, kept=config.kept, settings=config.settings, seed=config.seed)
     files = RunFiles(config.run)

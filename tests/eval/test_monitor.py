@@ -101,6 +101,21 @@ def test_bad_labels_name_their_line(tmp_path: Path, line: str) -> None:
         monitor.main(command)
 
 
+def test_steps_that_cannot_be_read_do_not_keep_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command, path = files(tmp_path, rows(120)), tmp_path / "steps.jsonl"
+    with path.open("a") as stream:
+        stream.write('{"what": 1}\n')
+    assert monitor.main(command) == 0 and "1 lines of" in capsys.readouterr().err
+    path.write_text('{"what": 1}\n')
+    with pytest.raises(UserError, match=r"steps\.jsonl holds no row"):
+        monitor.main(command)
+    path.unlink()
+    with pytest.raises(UserError, match=r"steps\.jsonl is not a file"):
+        monitor.main(command)
+    with pytest.raises(UserError, match=r"nowhere\.jsonl is not a file"):
+        selection.main([f"run={tmp_path}", f"cases={tmp_path / 'nowhere.jsonl'}"])
+
+
 def test_selection_counts_exact_sets_precision_and_recall(tmp_path: Path) -> None:
     from eval.decisions import Decision
 
