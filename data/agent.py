@@ -20,7 +20,7 @@ from data.strengths import STRENGTHS, AgentParams
 __all__ = ["HORIZON", "STRENGTHS", "AgentParams", "DecayingAgent", "Move", "Planned"]
 
 HORIZON = 6
-"""Acts ahead that count for `need_true` (design/calibration.md)."""
+"""Acts ahead that count for `need_true` (docs/design/calibration.md)."""
 
 
 @dataclass(slots=True)

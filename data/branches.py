@@ -31,7 +31,7 @@ class Candidate:
 
     @property
     def cost(self) -> float:
-        """In units of success probability (design/calibration.md)."""
+        """In units of success probability (docs/design/calibration.md)."""
         return COST_FIXED + COST_PER_TOKEN * estimate_tokens(self.text)
 
 
@@ -102,7 +102,7 @@ def measure(outcomes: Sequence[bool], silent: Sequence[bool] | None) -> Measured
 
 
 def verdict_of(measured: Mapping[str, Measured], costs: Mapping[str, float]) -> str:
-    """`need`, `not_needed` or `unknown` over a snapshot's candidates (design/calibration.md)."""
+    """`need`, `not_needed` or `unknown` over a snapshot's candidates (docs/design/calibration.md)."""
     if all(figures.all_equal for figures in measured.values()):
         return "not_needed"
     bounds = [(_low(figures), _high(figures), costs[name]) for name, figures in measured.items()]

@@ -2,7 +2,7 @@
 
     python -m data.label snapshots=runs/snapshots.parquet out=runs/labels.parquet
 
-Value, cost and verdict: design/calibration.md. Snapshots without `restore_ref` (imported rollouts) get hindsight labels, marked
+Value, cost and verdict: docs/design/calibration.md. Snapshots without `restore_ref` (imported rollouts) get hindsight labels, marked
 so. A stopped run goes on where it stood; the file is the same on any number of cores.
 """
 

@@ -1,6 +1,6 @@
-"""The labels file, `pmem.label/1`: one row a snapshot and candidate, the candidate null for silence (keys: design/files.md).
+"""The labels file, `pmem.label/1`: one row a snapshot and candidate, the candidate null for silence (keys: docs/design/files.md).
 
-Definitions of value, cost and verdict: design/calibration.md. Only `counterfactual` labels are measured; every row says its kind.
+Definitions of value, cost and verdict: docs/design/calibration.md. Only `counterfactual` labels are measured; every row says its kind.
 """
 
 from collections.abc import Iterable, Iterator

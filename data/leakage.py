@@ -1,7 +1,7 @@
 """Does the phrasing give the answer away? Bag-of-words probes of the prompt, trained on `train`, read on held-out families.
 
 without bank: nothing to compare the plan with · last step only · full: and whether the newest thought's words stand in the bank.
-The first two must stay at or below 0.75 AUROC and 10 points below the full one (design/calibration.md: only comparing may tell).
+The first two must stay at or below 0.75 AUROC and 10 points below the full one (docs/design/calibration.md: only comparing may tell).
 """
 
 import json

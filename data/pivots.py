@@ -4,7 +4,7 @@
 
 Value of a sample: silent -> V_silent; reminder -> V_remind of its matched candidate - cost; malformed or gated -> as rewarded;
 matching nothing that was measured -> none. Pivot: variance > 0 and mean below a ceiling. Kept besides: snapshots where silence is
-right, until they are 30-50 % of the mix, or the policy forgets how to be quiet (design/calibration.md).
+right, until they are 30-50 % of the mix, or the policy forgets how to be quiet (docs/design/calibration.md).
 """
 
 import sys

@@ -2,7 +2,7 @@
 
     python -m data.replay rollouts=[runs/rollouts.jsonl] out=runs/snapshots.parquet
 
-The bank is written by the scripted writer (design/calibration.md), with its stated miss and error rates; no model takes part.
+The bank is written by the scripted writer (docs/design/calibration.md), with its stated miss and error rates; no model takes part.
 Splits are by task hash; near-duplicate snapshots that two splits share are left out of the one that matters less.
 """
 

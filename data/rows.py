@@ -1,4 +1,4 @@
-"""The two files that `train` reads: `sft.parquet` (`data.build`) and `pivots.parquet` (`data.pivots`); keys: design/files.md."""
+"""The two files that `train` reads: `sft.parquet` (`data.build`) and `pivots.parquet` (`data.pivots`); keys: docs/design/files.md."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path

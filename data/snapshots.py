@@ -1,4 +1,4 @@
-"""The snapshots file, `pmem.snapshot/1`: one row a boundary, what the policy saw there (keys: design/files.md).
+"""The snapshots file, `pmem.snapshot/1`: one row a boundary, what the policy saw there (keys: docs/design/files.md).
 
 `data.replay` writes it; labellers, `data.build`, `data.pivots` and `eval` read it and rebuild the runtime's own `Snapshot`
 with `to_policy_snapshot`, so that every stage renders the same prompt.

@@ -1,6 +1,6 @@
 """Frozen splits by task: the hash of a rollout's `split_key` alone decides, so adding or removing tasks moves no other task.
 
-train · dev · fit · certify · test by weight; `heldout` = whole families that are never trained on (design/calibration.md).
+train · dev · fit · certify · test by weight; `heldout` = whole families that are never trained on (docs/design/calibration.md).
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Parquet with an exact schema: unknown and missing columns are errors, rows are sorted by id, the same rows give the same bytes.
 
-Every record starts with `format` (design/files.md); `snapshots`, `labels` and `rows` state their schema and call this.
+Every record starts with `format` (docs/design/files.md); `snapshots`, `labels` and `rows` state their schema and call this.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -46,7 +46,7 @@ class AbConfig:
     run: Path = Path("runs/quickstart")
     """Folder of the run."""
     arms: tuple[str, ...] = ("never", "rules", "oracle", "prompted", "sft", "sft_grpo", "random", "always")
-    """Arms, any of design/files.md; never is added when it is missing."""
+    """Arms, any of docs/design/files.md; never is added when it is missing."""
     candidate: str = "sft_grpo"
     """Arm whose model speaks for random, always and the other ablations, and whose power is stated."""
     families: tuple[str, ...] = ()

@@ -5,7 +5,7 @@
     BM25 top-k, every time
       sft_grpo         threshold                                 injection_only, advisor   the model without a bank; advisor:
       never silent
-`oracle` needs the truth and stands in `eval.live`. Lifted gates are stated with each arm (design/runtime.md section 3).
+`oracle` needs the truth and stands in `eval.live`. Lifted gates are stated with each arm (docs/design/runtime.md section 3).
 """
 
 import hashlib

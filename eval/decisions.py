@@ -1,5 +1,5 @@
 """The decisions file, `pmem.decision/1`: one row a snapshot and arm (and sample), what the policy would do there
-(design/files.md).
+(docs/design/files.md).
 
 A row is made at a low threshold (`threshold`, the writing floor of `eval.score`), so that a later, higher threshold can be
 applied to the saved row without asking the model again: `eval.operating`. `data.pivots` reads the same file by column names.

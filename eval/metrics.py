@@ -1,6 +1,6 @@
-"""The figures of one arm on labelled snapshots, each with an interval clustered by task (names: design/files.md, verdict.json).
+"""The figures of one arm on labelled snapshots, each with an interval clustered by task (names: docs/design/files.md, verdict.json).
 
-Definitions (design/calibration.md): false-intervention rate is averaged within an episode first; recall counts only
+Definitions (docs/design/calibration.md): false-intervention rate is averaged within an episode first; recall counts only
 reminders whose measured advantage is positive; a hit is a spoken reminder with positive advantage, a harm one with negative
 advantage where need was.
 """

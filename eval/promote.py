@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def make_verdict(config: PromoteConfig, evidence: Evidence, judged: Sequence[Judged]) -> dict[str, Any]:
-    """The content of verdict.json (keys: design/files.md)."""
+    """The content of verdict.json (keys: docs/design/files.md)."""
     views = evidence.views[config.split]
     live = (evidence.ab or {}).get("arms", {})
     arms = {}

@@ -1,6 +1,6 @@
 """What is known of each snapshot: where it comes from, whether a reminder was needed, and what each candidate is worth.
 
-Joins `snapshots.parquet` and `labels.parquet`. Definitions (advantage, verdict, need_true): design/calibration.md.
+Joins `snapshots.parquet` and `labels.parquet`. Definitions (advantage, verdict, need_true): docs/design/calibration.md.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The task bank of one session: B = (status, knowledge, procedural), bounded, ids never reused (design/runtime.md section 1).
+"""The task bank of one session: B = (status, knowledge, procedural), bounded, ids never reused (docs/design/runtime.md section 1).
 
     bank = Bank(clock=time.time)
     bank.apply(operations)       # all accepted operations or, on a fault, none

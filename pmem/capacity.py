@@ -1,4 +1,4 @@
-"""How many requests an endpoint takes at once, on which evidence, and who holds its slots (design/runtime.md section 8).
+"""How many requests an endpoint takes at once, on which evidence, and who holds its slots (docs/design/runtime.md section 8).
 
     endpoint = endpoint_at("http://127.0.0.1:8077/v1")
     with endpoint.hold(): …the host's own request…        # foreground traffic and dispatched workers count too

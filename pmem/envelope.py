@@ -4,7 +4,7 @@
     <no_intervention/>                      or      <context_for_action>text citing [tm-k-1]</context_for_action>
 
 `parse_envelope` is total (it never raises on a string) and linear in the length of the text. Where a text is unfinished or
-ambiguous it keeps silent: a reminder is only read from a finished block of the last valid list (design: runtime.md section 2).
+ambiguous it keeps silent: a reminder is only read from a finished block of the last valid list (docs/design/runtime.md section 2).
 """
 
 import json

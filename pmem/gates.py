@@ -1,4 +1,4 @@
-"""What may be said: gates in a fixed order, the first that refuses names the reason (design/runtime.md section 3).
+"""What may be said: gates in a fixed order, the first that refuses names the reason (docs/design/runtime.md section 3).
 
 Bank writes of the same step stay, whatever a gate says. Gates belong to the arm: `RUNTIME` is the product's profile, an ablation
 arm states with `dataclasses.replace` or `GateProfile(citation=False)` which ones it lifts.

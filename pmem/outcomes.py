@@ -1,4 +1,4 @@
-"""How a memory step may end: the closed list that telemetry rows, decision files and reports count (design/runtime.md section 4).
+"""How a memory step may end: the closed list that telemetry rows, decision files and reports count (docs/design/runtime.md section 4).
 
 Silence is a decision and failure is not silence, so a timeout, a full route, a malformed answer, a gate and a quiet model are
 five different outcomes, never folded into one another.

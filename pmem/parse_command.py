@@ -56,7 +56,7 @@ def answer_lines(lines: Iterable[str], out: TextIO) -> None:
 
 
 def answer(case: Any, *, where: str) -> dict[str, Any]:
-    """The answer to one case (design: files.md, last paragraph). Raises UserError that begins with `where`."""
+    """The answer to one case (docs/design/files.md, last paragraph). Raises UserError that begins with `where`."""
     if not isinstance(case, dict) or not isinstance(case.get("text"), str | None) or "text" not in case:
         raise UserError(f"{where}: a case is a JSON object with the key 'text' (a string)")
     bank = _bank(case.get("bank"), where)

@@ -4,7 +4,7 @@
     result = policy.step(snapshot)
     results = policy.step_many(snapshots)          # the same steps, batched by phase
 
-Scored step (design/calibration.md): (1) complete the list; apply it to a copy of the bank; (2) read the probability of speaking
+Scored step (docs/design/calibration.md): (1) complete the list; apply it to a copy of the bank; (2) read the probability of speaking
 with the list as prefix; (3) write the reminder only where the threshold says speak; gates last.
 """
 

@@ -3,7 +3,7 @@
     messages = render_messages(snapshot, PromptLimits(trajectory_steps=4))
     text = prompt_text(tokenizer, messages, prefix='<operations>[]</operations>\n')
 
-The agent's newest stated plan ends the user message: a forgotten requirement shows there first. Lengths: design/runtime.md 7.
+The agent's newest stated plan ends the user message: a forgotten requirement shows there first. Lengths: docs/design/runtime.md 7.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """The rollout file, `pmem.rollout/1`: one JSON line a rollout; importers and environments write it, replay reads it.
 
-Events rather than flat steps: triggers, user turns and compactions need them (design/files.md).
+Events rather than flat steps: triggers, user turns and compactions need them (docs/design/files.md).
 """
 
 import gzip

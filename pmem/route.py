@@ -1,4 +1,4 @@
-"""One OpenAI-compatible route as a `Backend`: lists, decisions and reminders over HTTP, never a retry (design/runtime.md 8).
+"""One OpenAI-compatible route as a `Backend`: lists, decisions and reminders over HTTP, never a retry (docs/design/runtime.md 8).
 
     backend = HttpBackend("http://127.0.0.1:8077/v1", "pmem-1a2b3c4d", kind="vllm", decision_token_ids=ids)
     ModelPolicy(backend, threshold=threshold).step(snapshot)

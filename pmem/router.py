@@ -5,7 +5,7 @@
 
 Known unavailable (missing, down, model absent, loading): chat serves that step, said once. A client error of the dedicated route
 permits one attempt on chat in the time that is left. Never after a timeout, a malformed answer, silence or a full endpoint; a
-fallback never falls back (design/runtime.md section 8). The object is a session's own routing snapshot: later settings do not
+fallback never falls back (docs/design/runtime.md section 8). The object is a session's own routing snapshot: later settings do not
 reach it.
 """
 

@@ -9,7 +9,7 @@ from pmem.step import StepResult
 
 
 class RulesPolicy:
-    """The rules tier seen from a snapshot: it spoke where the repeated failure stands among the triggers (design/runtime.md 6).
+    """The rules tier seen from a snapshot: it spoke where the repeated failure stands among the triggers (docs/design/runtime.md 6).
 
     The runtime annotates the failing result itself (`pmem.rules`); this arm says the same thing about a recorded boundary.
     """

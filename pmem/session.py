@@ -1,4 +1,4 @@
-"""The face a host talks to: tool results in, annotations and reminders out, nothing else (design/runtime.md).
+"""The face a host talks to: tool results in, annotations and reminders out, nothing else (docs/design/runtime.md).
 
     session = MemorySession(settings, policy=policy, telemetry=FileTelemetry(settings))
     session.on_user_message(task); session.on_turn_start()

@@ -42,7 +42,7 @@ class RouteSettings(_Strict):
     kind: RouteKind = "auto"
     """What serves there: decides the dialect of "thinking off" and the capacity assumed. `gateway`: unbounded, no dialect."""
     max_concurrent_requests: int | None = Field(default=None, ge=1)
-    """Requests the endpoint takes at once; None: probed (design/runtime.md section 8)."""
+    """Requests the endpoint takes at once; None: probed (docs/design/runtime.md section 8)."""
     always_thinking: bool = False
     """The model reasons whatever it is told: its output budget grows to max(2x, 4,000) within its cap."""
     model_max_output_tokens: int | None = Field(default=None, ge=1)

@@ -35,7 +35,7 @@ class BankState(_Frozen):
 
 
 class Step(_Frozen):
-    """One completed tool call, redacted and cut (design/runtime.md section 7)."""
+    """One completed tool call, redacted and cut (docs/design/runtime.md section 7)."""
 
     step: int
     tool: str

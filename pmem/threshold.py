@@ -1,4 +1,4 @@
-"""`threshold.json` (`pmem.threshold/1`): turns the raw probability of speaking into speak or silence (design/calibration.md).
+"""`threshold.json` (`pmem.threshold/1`): turns the raw probability of speaking into speak or silence (docs/design/calibration.md).
 
     speaks(p)  <=>  calibrated(p) >= threshold          with x = log_odds(p):
     none        p

@@ -1,4 +1,4 @@
-"""Signals that accumulate in a set and coalesce at a boundary (design/runtime.md section 5).
+"""Signals that accumulate in a set and coalesce at a boundary (docs/design/runtime.md section 5).
 
     triggers.on_step(is_error=True); triggers.due()   # ("tool_error_streak",) once two errors stand in a row
 

@@ -28,7 +28,7 @@ class Answer:
 
 
 def capacity_answer(settings: CapacitySettings, in_flight: int, refused_total: int) -> Answer:
-    """`/capacity`, exactly the keys of design/files.md."""
+    """`/capacity`, exactly the keys of docs/design/files.md."""
     content = {
         "limit": settings.slots.limit,
         "in_flight": in_flight,

@@ -1,4 +1,4 @@
-"""Where the two answers of a step first differ, and which tokens begin either of them (design/calibration.md).
+"""Where the two answers of a step first differ, and which tokens begin either of them (docs/design/calibration.md).
 
 After `</operations>` and a newline the policy writes `<context_for_action>` or `<no_intervention/>`. A tokenizer cuts both
 into tokens; up to some token they are the same (`<` for most). The *decision token* is the first one after that: each token

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 MAX_REQUESTS = 3
-"""List, decision, reminder (design/files.md, Wire)."""
+"""List, decision, reminder (docs/design/files.md, Wire)."""
 
 Reason = Literal["full", "client_share", "step_busy"]
 

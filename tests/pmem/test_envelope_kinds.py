@@ -1,6 +1,6 @@
 """Adversarial answers, kind by kind: what small models really return around, inside and instead of the two lines.
 
-Each row is decided by the text of design/runtime.md section 2; where that leaves a choice, the quiet reading is the right one.
+Each row is decided by the text of docs/design/runtime.md section 2; where that leaves a choice, the quiet reading is the right one.
 """
 
 import json

@@ -150,7 +150,7 @@ def test_valid_citations_keep_the_order_of_the_text() -> None:
     assert valid_citations("b [tm-p-3] a [tm-k-1, tm-k-77] [tm-p-3]", BANK) == ("tm-p-3", "tm-k-1")
 
 
-# Rows 59 to 63 of the reference's table, with the behaviour decided in design/runtime.md.
+# Rows 59 to 63 of the reference's table, with the behaviour decided in docs/design/runtime.md.
 
 
 @pytest.mark.parametrize(
