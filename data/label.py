@@ -23,6 +23,7 @@ from data.labels import write_labels
 from data.parallel import ordered_map
 from data.progress import track
 from data.snapshots import read_snapshots, to_policy_snapshot
+from data.splits import SPLITS
 from data.tables import Row
 from pmem.canonical import canonical_json, content_id
 from pmem.config import parse_stage
@@ -64,6 +65,9 @@ class LabelConfig:
     def __post_init__(self) -> None:
         if min(self.num_branches, self.branches("train")) < 2 or self.max_candidates < 1:
             raise UserError("label: num_branches and train_branches must be at least 2 and max_candidates at least 1")
+
+        if unknown := sorted({*self.per_episode, *self.need_share} - set(SPLITS)):
+            raise UserError(f"label: unknown split {unknown[0]!r} in per_episode or need_share; known are {', '.join(SPLITS)}")
 
     def branches(self, split: str) -> int:
         """K in a split."""

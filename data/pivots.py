@@ -158,6 +158,11 @@ def pick(config: PivotConfig) -> tuple[list[Scored], list[Scored]]:
     samples = read_samples(config.decisions)
     groups = group_labels(row for path in config.labels for row in read_labels(path))
     scored = list(_scored(config, samples, groups))
+    if not scored:
+        raise UserError(
+            f"{config.decisions}, {config.snapshots} and {', '.join(map(str, config.labels))} share no train snapshot with measured "
+            "values; name the files of one run"
+        )
     chosen = select(scored, config)
     if len(chosen) < config.min_pivots:
         raise UserError(

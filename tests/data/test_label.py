@@ -93,7 +93,9 @@ def test_the_choice_prefers_need_where_asked_and_leaves_the_end_out(snapshots: P
 
 def test_nothing_to_label_is_one_sentence(snapshots: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no snapshot of the splits"):
-        label(config(snapshots, tmp_path / "l.parquet", per_episode={"nope": 3}))
+        label(config(snapshots, tmp_path / "l.parquet", per_episode={}))
+    with pytest.raises(UserError, match="unknown split 'nope'"):
+        config(snapshots, tmp_path / "l.parquet", per_episode={"nope": 3})
     with pytest.raises(UserError, match="num_branches"):
         config(snapshots, tmp_path / "l.parquet", num_branches=1)
 
