@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from data.envs import FAMILIES, make_task
+from data.envs import EXTRAS, FAMILIES, make_task
 from data.envs.base import Fact, choose, draw
 from data.reminders import asserted, sentences, states
 from pmem.config import STRICT
@@ -107,7 +107,7 @@ def writer_for(config: WriterConfig, rollout: Rollout) -> BankWriter:
 
 def writer_for_ref(config: WriterConfig, key: str, ref: dict[str, Any] | None) -> BankWriter:
     """The writer behind a snapshot's `restore_ref`; None = imported."""
-    if ref is None or ref["family"] not in FAMILIES or "num_acts" not in ref["agent"]["params"]:
+    if ref is None or ref["family"] not in FAMILIES | EXTRAS or "num_acts" not in ref["agent"]["params"]:
         return BankWriter(config, key)
     return task_writer(config, key, ref["family"], ref["seed"], ref["agent"]["params"]["num_acts"])
 

@@ -107,8 +107,7 @@ class Episode:
 
     def finish(self) -> Outcome:
         """The real check of what stands in the folder now."""
-        found = self.environment.check()
-        return Outcome(success=found.success, score=round(found.score, 6), kind="check")
+        return self.environment.check().outcome()
 
     def close(self) -> None:
         """Nothing to give back: the sandbox belongs to the process."""

@@ -127,15 +127,6 @@ class Sandbox:
         self.num_commands += 1
         return self._read_answer(process, time.monotonic() + timeout_s)
 
-    def wipe(self) -> None:
-        """Empty the folder."""
-        self.root.mkdir(exist_ok=True)
-        for entry in os.scandir(self.root):
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
-            else:
-                os.unlink(entry.path)
-
     def close(self) -> None:
         """End the bash with everything it started and remove the folder. May be called twice."""
         self._stop()

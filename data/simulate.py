@@ -15,7 +15,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from data.agent import STRENGTHS
-from data.envs import FAMILIES, HELDOUT
+from data.envs import FAMILIES, HELDOUT, require_family
 from data.envs.base import draw
 from data.episode import Episode, process_place
 from data.llm_agent import LlmConfig
@@ -62,8 +62,7 @@ class SimulateConfig:
 
     def __post_init__(self) -> None:
         for name in (*self.families, *self.heldout_families):
-            if name not in FAMILIES:
-                raise UserError(f"families: unknown family {name!r}; known are {', '.join(sorted(FAMILIES))}")
+            require_family(name)
         for name in self.strengths:
             if name not in {*STRENGTHS, LLM}:
                 raise UserError(f"strengths: unknown strength {name!r}; known are {', '.join([*STRENGTHS, LLM])}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from eval.against_truth import truth_figures
 from eval.conduct import citation_figures, residual_figures, time_figures
 from eval.curves import confidence_and_failure, histogram, net_benefit_curve, reliability, risk_curve
 from eval.evidence import Evidence, gather
@@ -139,6 +140,15 @@ def make_figures(config: PromoteConfig, evidence: Evidence) -> dict[str, Any]:
             "augrc": bootstrap(augrc(*confidence_and_failure(known, threshold)), known.tasks, seed=config.seed).as_json(),
         },
         "net_benefit": {arm: net_benefit_curve(view) for arm, view in evidence.views[config.split].items()},
+        "truth": {
+            split: {
+                arm: {name: figure.as_json() for name, figure in figures.items()}
+                for arm, view in views.items()
+                if arm in evidence.files.scored_arms() and (figures := truth_figures(view, seed=config.seed))
+            }
+            for split, views in evidence.views.items()
+            if split in (config.split, *config.also)
+        },
         "slices": slice_rows(candidate, seed=config.seed),
         "time": {
             arm: {name: figure.as_json() for name, figure in time_figures(view, seed=config.seed).items()}

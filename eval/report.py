@@ -25,6 +25,7 @@ from eval.report_figures import (
     slider_section,
     sweep_section,
     trials_section,
+    truth_section,
 )
 from eval.report_parts import section, table, value_cell
 from pmem.atomic import write_text
@@ -50,6 +51,7 @@ def write_report(
         trials_section(evidence),
         time_section(figures, evidence),
         errors_section(figures),
+        truth_section(figures),
         slices_section(figures),
         elsewhere_section(figures),
         sweep_section(evidence),

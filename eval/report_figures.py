@@ -150,6 +150,20 @@ def slices_section(figures: dict[str, Any]) -> str:
     return section("Slices of the candidate", f"<p>{text}</p>{table(heads, rows)}")
 
 
+def truth_section(figures: dict[str, Any]) -> str:
+    rows = [
+        [escape(split), escape(arm), *(figure_cell(found[name], 3) for name in ("auroc_truth", "auroc_measured", "ceiling"))]
+        for split, arms in figures["truth"].items()
+        for arm, found in arms.items()
+    ]
+    text = (
+        "Simulated tasks know when a fact was lost that the next acts need. Measured labels are noisier: the ceiling is what that "
+        "truth itself would score against them."
+    )
+    heads = ["split", "arm", "AUROC against the truth", "against measured labels", "ceiling"]
+    return section("Against the environment's own truth", f"<p>{text}</p>{table(heads, rows)}") if rows else ""
+
+
 def elsewhere_section(figures: dict[str, Any]) -> str:
     parts = []
     for split, arms in figures["also"].items():

@@ -59,12 +59,11 @@ def simulated(config: "AbConfig") -> Runner:
 
 def task_specs(config: "AbConfig") -> list[TrialSpec]:
     """The matched trials of the simulated environments, the same for every arm."""
-    from data.envs import FAMILIES
+    from data.envs import FAMILIES, require_family
 
     families = config.families or tuple(sorted(FAMILIES))
-    unknown = sorted(set(families) - set(FAMILIES))
-    if unknown:
-        raise UserError(f"unknown family {unknown[0]!r}; known are {', '.join(sorted(FAMILIES))}")
+    for family in families:
+        require_family(family)
     specs = []
     for index in range(config.num_tasks):
         family, rest = families[index % len(families)], index // len(families)

@@ -17,6 +17,7 @@ from pmem.envelope_text import MAX_CONTENT_CHARS, citations, clean_content, clea
 from pmem.snapshot import BankState
 
 __all__ = [
+    "EMPTY_LIST",
     "OPERATIONS_CLOSE",
     "OPERATIONS_OPEN",
     "SILENT",
@@ -35,6 +36,7 @@ __all__ = [
 
 OPERATIONS_OPEN = "<operations>"
 OPERATIONS_CLOSE = "</operations>"
+EMPTY_LIST = f"{OPERATIONS_OPEN}[]{OPERATIONS_CLOSE}"
 SPEAK = "<context_for_action>"
 SPEAK_CLOSE = "</context_for_action>"
 SILENT = "<no_intervention/>"

@@ -17,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pmem.errors import UserError
 
 PREFIX = "PMEM_"
+MAX_CHARS = 1 << 16
+"""Longest settings text: real ones are a page, and the YAML reader takes seconds for a mebibyte."""
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 80, 80
 """Shows a value in a few words, also one whose anchors make it endless (`str` would write all of it)."""
@@ -165,7 +167,8 @@ def parse_settings(text: str, *, where: str = "settings") -> Settings:
 
 def _read_file(path: Path, *, must_exist: bool) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MAX_CHARS + 1)
     except FileNotFoundError:
         if must_exist:
             raise UserError(f"settings file {path} does not exist; write it, or unset {SETTINGS_VARIABLE}") from None
@@ -178,6 +181,8 @@ def _read_file(path: Path, *, must_exist: bool) -> dict[str, Any]:
 
 
 def _mapping(text: str, where: str) -> dict[str, Any]:
+    if len(text) > MAX_CHARS:
+        raise UserError(f"{where}: more than {MAX_CHARS:,} characters; settings are a page, name the right file")
     try:
         values = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from pmem.envelope import SILENT, SPEAK
+from pmem.envelope import EMPTY_LIST, SILENT, SPEAK
 
-CONTEXT = "<operations>[]</operations>\n"
+CONTEXT = EMPTY_LIST + "\n"
 """A list and its newline: what stands before the decision in every answer."""
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from pmem.backend import Completion, DecisionRead, Request, RouteError
+from pmem.envelope import EMPTY_LIST
 from pmem.errors import UserError
 from pmem.policy_file import model_hash
 from pmem.prompt import prompt_text
@@ -28,7 +29,7 @@ from serve.model_folder import check_model_folder, loading
 from serve.prefix_cache import common_prefix
 from serve.row import Row
 
-SKELETONS = ("<operations>[]</operations>", '<operations>[{"op":"save_knowledge","content":"')
+SKELETONS = (EMPTY_LIST, '<operations>[{"op":"save_knowledge","content":"')
 """How lists begin; most are empty. Proposed to the model, never forced."""
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 
 from pmem.backend import Completion, Request, RouteError
-from pmem.envelope import OPERATIONS_CLOSE, SPEAK, SPEAK_CLOSE, Malformed, citations, parse_envelope
+from pmem.envelope import EMPTY_LIST, OPERATIONS_CLOSE, SPEAK, SPEAK_CLOSE, Malformed, citations, parse_envelope
 from pmem.errors import UserError, exit_code
 from pmem.grammar import list_grammar, reminder_grammar
 from pmem.prompt import golden_snapshot, render_messages
@@ -29,7 +29,6 @@ from pmem.route import CLIENT_HEADER, HttpBackend
 from serve.capacity_settings import read_key
 from serve.facts import decision_config
 
-EMPTY_LIST = "<operations>[]</operations>\n"
 MORE_THAN_LIMIT = 4
 LOAD_TOKENS = 48
 CLIENT = "pmem-probe"
@@ -85,7 +84,7 @@ class Probe:
     def _decision(self) -> None:
         if not self.backend.can_score:
             return
-        read = self.backend.decide([self._request(EMPTY_LIST)], deadline=_soon())[0]
+        read = self.backend.decide([self._request(EMPTY_LIST + "\n")], deadline=_soon())[0]
         text = f"p(speak) {read.prob_speak:.3f}, label mass {read.label_mass:.3f}, {read.latency_ms:.0f} ms"
         self._add("decision", text, ok=read.label_mass >= 0.95, **asdict(read))
 
@@ -93,7 +92,7 @@ class Probe:
         if not self.backend.can_score:
             return
         bank = golden_snapshot().bank
-        answer = self._complete(EMPTY_LIST + SPEAK, (SPEAK_CLOSE,), reminder_grammar(bank))
+        answer = self._complete(EMPTY_LIST + "\n" + SPEAK, (SPEAK_CLOSE,), reminder_grammar(bank))
         unknown = set(citations(answer.text)) - {entry.id for entry in bank.entries}
         cited = f"cites {', '.join(citations(answer.text)) or 'nothing'}"
         self._speed("reminder", answer, cited, ok=not unknown)

@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 
 from pmem.backend import DecisionRead, Request, RouteError
+from pmem.envelope import EMPTY_LIST
 from pmem.prompt import golden_snapshot, render_messages
 from pmem.route import HttpBackend
 
 POLL_S = 0.5
 DECISION_TIMEOUT_S = 120.0
-LIST = "<operations>[]</operations>\n"
 
 
 class NotReady(Exception):
@@ -54,7 +54,7 @@ def wait_until_ready(target: Target, *, ended: Callable[[], bool], timeout_s: fl
 
 def ask_decision(backend: HttpBackend, *, deadline: float | None = None) -> DecisionRead:
     """Read the decision on the golden snapshot after an empty list."""
-    request = Request(messages=render_messages(golden_snapshot()), prefix=LIST)
+    request = Request(messages=render_messages(golden_snapshot()), prefix=EMPTY_LIST + "\n")
     return backend.decide([request], deadline=deadline)[0]
 
 

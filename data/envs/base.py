@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 from data.envs.filestate import FileState
 from data.envs.finished import Finished
 from data.phrasing import Kind
+from pmem.rollout import Outcome
 
 Mechanism = Literal["requirement", "grounding", "failure_loop", "diagnosis", "progress"]
 SLOT = "<V>"
@@ -126,6 +127,10 @@ class CheckResult:
     success: bool
     score: float
     failed: tuple[str, ...] = ()
+
+    def outcome(self) -> Outcome:
+        """How a rollout notes it."""
+        return Outcome(success=self.success, score=round(self.score, 6), kind="check")
 
 
 def call_args(tool: str, command: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class BashEnvironment:
         try:
             result = ToolResult(tool(database, args), False)
         except (Refused, KeyError) as error:
-            return ToolResult(f"Error: {error.args[0]}", True)
+            result = ToolResult(f"Error: {error.args[0]}", True)
         path.write_text(canonical_json(database), encoding="utf-8")
         return result
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pmem.errors import UserError
 from pmem.lessons.changes import Change, change
-from pmem.lessons.records import COLLECTIONS, GOVERNED, MAX_BODY_CHARS, MAX_TAGS, MAX_TITLE_CHARS, RELATIONS, Actor, Record, Scope
+from pmem.lessons.records import COLLECTIONS, GOVERNED, MAX_BODY_CHARS, MAX_TAGS, MAX_TITLE_CHARS, RELATIONS, Actor, Record
 from pmem.lessons.store import LessonStore, Relation
 from pmem.redaction import redact
 
@@ -83,26 +83,6 @@ def edit_record(
                 "provenance": provenance, "updated": edit.at, "revision": before.revision + 1,
             }
         )  # fmt: skip
-        if before.approved:
-            after = after.model_copy(update={"approved_text": after.text_hash(), "decided_by": str(person)})
-        return edit.put(before, after)
-
-
-def set_scope(store: LessonStore, record_id: str, person: Actor, scope: Scope, *, repository: str | None = None) -> Record:
-    """Widen a record to every repository, or narrow it again: a word of its own, never a side effect."""
-    _needs_person(person, "widens")
-    with change(store, person, f"scope {scope}") as edit:
-        before = store.get(record_id)
-        if scope == "repository" and (repository or before.repository) is None:
-            raise UserError(f"{before.id} names no repository; say which one it shall be narrowed to")
-        after = before.model_copy(
-            update={
-                "scope": scope,
-                "repository": repository or before.repository,
-                "updated": edit.at,
-                "revision": before.revision + 1,
-            }
-        )
         if before.approved:
             after = after.model_copy(update={"approved_text": after.text_hash(), "decided_by": str(person)})
         return edit.put(before, after)

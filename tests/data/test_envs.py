@@ -119,5 +119,5 @@ def test_long_scripts_exist(family: str) -> None:
 def test_an_unknown_tool_is_an_error_result_and_an_unknown_family_a_sentence(place: RealPlace) -> None:
     environment = place.open(make_task("files", 0, 12))
     assert environment.step("browser", {"url": "x"}).is_error
-    with pytest.raises(UserError, match="unknown task family 'nope'"):
+    with pytest.raises(UserError, match="unknown family 'nope'"):
         make_task("nope", 0, 12)

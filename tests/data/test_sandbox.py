@@ -90,8 +90,7 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
     for _ in range(5):
         with Sandbox(scratch=tmp_path) as box:
             box.run("mkdir -p a/b; echo x > a/b/c")
-            box.wipe()
-            assert box.run("ls -A").text == ""
+            assert box.run("ls -A").text == "a\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from eval.against_truth import truth_figures
 from eval.conduct import CLASSES, citation_figures, error_class, residual_figures, time_figures, weighted_quantile
 from eval.decisions import Decision
 from eval.operating import View
@@ -70,3 +71,17 @@ def test_residual_errors_leave_hits_out_and_count_misses() -> None:
         "redundant reminder": 1, "unnecessary verification": 1, "over-confident speculation": 0, "missed need": 1,
     }  # fmt: skip
     assert figures["missed need"]["value"] == 0.25
+
+
+def test_the_truth_of_the_environment_stands_beside_the_measured_labels_and_their_ceiling() -> None:
+    """Probabilities rank the truth perfectly; of four measured labels one is wrong, and one unknown and one untrue row stay out."""
+    verdicts = ["need", "not_needed", "not_needed", "not_needed", "unknown", "need"]
+    true: list[bool | None] = [True, True, False, False, True, None]
+    truths = [replace(truth(place, verdict), need_true=is_true) for place, (verdict, is_true) in enumerate(zip(verdicts, true))]
+    seen = view(truths, [row(place, None) for place in range(6)], [False] * 6, [0.0] * 6)
+    seen = replace(seen, prob=np.array([0.8, 0.9, 0.2, 0.1, 0.0, 0.0]))
+    figures = truth_figures(seen, seed=1)
+    assert figures is not None
+    assert figures["auroc_truth"].value == 1.0 and figures["auroc_measured"].value == pytest.approx(2 / 3)
+    assert figures["ceiling"].value == pytest.approx(5 / 6)
+    assert truth_figures(seen.where(np.array([0, 1])), seed=1) is None

@@ -107,6 +107,5 @@ def test_only_the_separate_word_widens(tmp_path: Path) -> None:
     record = proposed(store)
     assert curation.approve(store, record.id, PERSON).scope == "repository"
     assert curation.approve(store, record.id, PERSON, everywhere=True).scope == "global"
-    assert curation.set_scope(store, record.id, PERSON, "repository").approved
     with pytest.raises(UserError, match="needs a repository"):
         propose(store, guidance("x", repository=None), seen())

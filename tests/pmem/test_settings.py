@@ -70,6 +70,15 @@ def test_a_small_text_of_an_endless_value_is_answered_at_once(tmp_path: Path) ->
     assert time.process_time() - started < 2
 
 
+def test_a_text_that_is_no_settings_file_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text("# a comment\n" * 200_000)
+    start = time.process_time()
+    with pytest.raises(UserError, match=r"s\.yaml: more than 65,536 characters"):
+        load_settings(path, environ={})
+    assert time.process_time() - start < 0.1
+
+
 def test_unknown_variable_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="PMEM_CADENCE "):
         load("", tmp_path, PMEM_CADENCE="3")

@@ -2,6 +2,7 @@
 script of ours here: the real one is fetched from its wheel.
 """
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,11 @@ def test_a_converter_that_fails_is_one_sentence_and_leaves_no_file(model: Path, 
 def test_a_converter_that_is_not_there_and_a_folder_that_is_no_policy_are_sentences(model: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"):
         export(ExportConfig(model=model, out=tmp_path / "gguf", converter=tmp_path / "none.py"))
+    bare = shutil.copytree(model, tmp_path / "bare")
+    (bare / "chat_template.jinja").unlink()
+    with pytest.raises(UserError, match=r"no chat_template\.jinja"):
+        export(ExportConfig(model=bare, out=tmp_path / "gguf", converter=script(tmp_path)))
+    assert not (tmp_path / "gguf").exists()
     with pytest.raises(UserError, match=r"policy\.json"):
         export(ExportConfig(model=tmp_path, out=tmp_path / "gguf", converter=script(tmp_path)))
 
