@@ -144,7 +144,7 @@ class World:
             done += [self._apply(state, ["open/d"], {"d": door}) for door in doors if _is(state, "closed", door)]
             done.append(self._apply(state, _MOVES, {"r": here, "r'": there}))
             here = there
-        return f"You {', '.join(done)} to the {name}." if done else f"You are in the {name}."
+        return f"You {', '.join(done).replace(', go ', ', ')} to the {name}." if done else f"You are in the {name}."
 
     def _apply(self, state: State, rules: Iterable[str], variables: Mapping[str, Variable]) -> str:
         """Do what the engine allows under one of the rules; returns the command."""
@@ -277,7 +277,7 @@ def _near(state: State) -> set[Variable]:
 def _path(state: State, start: Variable, target: Variable) -> list[Variable] | None:
     """Rooms to pass, through doors that are not locked; None when there is no way."""
     ways = defaultdict(set)
-    for fact in state.facts:
+    for fact in list(state.facts):  # asking the state grows its tables
         if fact.name == "free" or (fact.name == "link" and _is(state, "closed", fact.arguments[1])):
             ways[fact.arguments[0]].add(fact.arguments[-1])
     paths: dict[Variable, list[Variable]] = {start: []}
