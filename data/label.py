@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from data.progress import track
 from data.snapshots import read_snapshots, to_policy_snapshot
 from data.splits import SPLITS
 from data.tables import Row
+from data.twins import twin_of
 from pmem.canonical import canonical_json, content_id
 from pmem.config import parse_stage
 from pmem.errors import UserError, exit_code
@@ -55,6 +56,11 @@ class LabelConfig:
     need_share: dict[str, float] = field(default_factory=lambda: {"train": 0.4})
     """By split, the share of an episode's snapshots that is taken first from those where memory is structurally needed, while
     there are any; the rest are drawn evenly. Without it the base rate of need is the natural one."""
+    rollouts_per_task: dict[str, int] = field(default_factory=dict)
+    """Rollouts measured a task, by split; a split that is missing measures all. Where certificates count episodes as units: 1."""
+    twins: bool = False
+    """In split train, beside each snapshot taken for need the like one of another rollout of its task where nothing is lost
+    (`data.twins`; needs `attempts` above 1 in `data.simulate`)."""
     seed_set: int = 0
     """Which set of continuation seeds; another one measures label noise."""
     num_workers: int = 0
@@ -66,8 +72,10 @@ class LabelConfig:
         if min(self.num_branches, self.branches("train")) < 2 or self.max_candidates < 1:
             raise UserError("label: num_branches and train_branches must be at least 2 and max_candidates at least 1")
 
-        if unknown := sorted({*self.per_episode, *self.need_share} - set(SPLITS)):
-            raise UserError(f"label: unknown split {unknown[0]!r} in per_episode or need_share; known are {', '.join(SPLITS)}")
+        if unknown := sorted({*self.per_episode, *self.need_share, *self.rollouts_per_task} - set(SPLITS)):
+            raise UserError(
+                f"label: unknown split {unknown[0]!r} in per_episode, need_share or rollouts_per_task; known are {', '.join(SPLITS)}"
+            )
 
     def branches(self, split: str) -> int:
         """K in a split."""
@@ -98,16 +106,24 @@ class Labelled:
     """Of one core."""
 
 
-def choose_rows(rows: list[Row], config: LabelConfig) -> list[Row]:
-    """The snapshots of one rollout that are measured, by hash; those that need memory are preferred where `need_share` says so.
+def choose_rows(rows: list[Row], config: LabelConfig, asked: Sequence[Row] = ()) -> list[Row]:
+    """The snapshots of one rollout that are measured: those needed, those `asked` for, then the rest by hash up to the count."""
+    count = config.per_episode.get(rows[0]["split"], 0)
+    first = [*needed_rows(rows, config), *asked]
+    return [*first, *(row for row in _order(rows) if row not in first)][: max(count, len(first)) if count else 0]
 
-    Not the last one: no act follows it.
-    """
-    count, last = config.per_episode.get(rows[0]["split"], 0), max(row["step"] for row in rows)
-    order = sorted((row for row in rows if row["step"] < last), key=lambda row: draw("choose", row["snapshot_id"]))
-    num_needed = round(count * config.need_share.get(rows[0]["split"], 0.0))
-    needed = [row for row in order if row["mechanism"]][:num_needed]
-    return [*needed, *(row for row in order if row not in needed)][:count]
+
+def needed_rows(rows: Sequence[Row], config: LabelConfig) -> list[Row]:
+    """The snapshots of one rollout that are taken because memory is structurally needed there, as many as `need_share` says."""
+    split = rows[0]["split"]
+    num_needed = round(config.per_episode.get(split, 0) * config.need_share.get(split, 0.0))
+    return [row for row in _order(rows) if row["mechanism"]][:num_needed]
+
+
+def _order(rows: Sequence[Row]) -> list[Row]:
+    """By hash, without the last one: no act follows it."""
+    last = max(row["step"] for row in rows)
+    return sorted((row for row in rows if row["step"] < last), key=lambda row: draw("choose", row["snapshot_id"]))
 
 
 def label_unit(unit: Unit, config: LabelConfig) -> Labelled:
@@ -182,15 +198,29 @@ def _said(candidate: Candidate) -> dict[str, Any]:
 
 def units_of(config: LabelConfig) -> tuple[list[Unit], list[Row]]:
     """The units to measure, and the chosen snapshots that cannot be rebuilt (imported ones)."""
-    by_rollout: dict[str, list[Row]] = defaultdict(list)
+    by_task: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     imported: list[Row] = []
     for row in read_snapshots(config.snapshots):
         if row["restore_ref"] is None:
             imported.append(row)
         else:
-            by_rollout[row["rollout_id"]].append(row)
-    chosen = [choose_rows(rows, config) for _, rows in sorted(by_rollout.items())]
-    return [Unit(tuple(rows)) for rows in chosen if rows], imported
+            by_task[row["task_id"]][row["rollout_id"]].append(row)
+    chosen = {name: rows for rollouts in by_task.values() for name, rows in choose_of_task(rollouts, config).items()}
+    return [Unit(tuple(rows)) for _, rows in sorted(chosen.items()) if rows], imported
+
+
+def choose_of_task(rollouts: dict[str, list[Row]], config: LabelConfig) -> dict[str, list[Row]]:
+    """The chosen snapshots of one task's rollouts, by rollout."""
+    split = next(iter(rollouts.values()))[0]["split"]
+    names = sorted(rollouts, key=lambda name: draw("attempt", name))[: config.rollouts_per_task.get(split)]
+    asked: dict[str, list[Row]] = defaultdict(list)
+    if config.twins and split == "train":
+        candidates = [row for name in names for row in _order(rollouts[name])]
+        for row in (row for name in names for row in needed_rows(rollouts[name], config)):
+            twin = twin_of(row, candidates)
+            if twin and twin not in asked[twin["rollout_id"]]:
+                asked[twin["rollout_id"]].append(twin)
+    return {name: choose_rows(rollouts[name], config, asked[name]) for name in names}
 
 
 def label(config: LabelConfig) -> tuple[list[Row], list[Labelled]]:

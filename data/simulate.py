@@ -45,6 +45,8 @@ class SimulateConfig:
     """Tasks over `families`, shared out evenly."""
     num_heldout: int = 50
     """Tasks over `heldout_families`."""
+    attempts: int = 1
+    """Rollouts a task, each by an agent that forgets other things at other times."""
     strengths: tuple[str, ...] = ("weak", "medium", "strong")
     """Agent strengths, or llm; each task gets one by hash."""
     llm: LlmConfig = field(default_factory=LlmConfig)
@@ -68,6 +70,8 @@ class SimulateConfig:
                 raise UserError(f"strengths: unknown strength {name!r}; known are {', '.join([*STRENGTHS, LLM])}")
         if not self.strengths or not 8 <= self.min_acts <= self.max_acts <= 80:
             raise UserError("simulate: needs at least one strength and 8 <= min_acts <= max_acts <= 80")
+        if self.attempts < 1:
+            raise UserError("simulate: attempts must be at least 1")
         if min(self.num_tasks, self.num_heldout, self.num_workers) < 0 or self.num_tasks + self.num_heldout == 0:
             raise UserError("simulate: num_tasks, num_heldout and num_workers are at least 0, and there must be one task")
 
@@ -89,16 +93,18 @@ def jobs(config: SimulateConfig) -> list[Job]:
     made: list[Job] = []
     for families, count in ((trained, config.num_tasks), (config.heldout_families, config.num_heldout)):
         made += [
-            _job(config, families[index % len(families)], config.seed * 100_000 + index // len(families))
+            _job(config, families[index % len(families)], config.seed * 100_000 + index // len(families), attempt)
             for index in range(count if families else 0)
+            for attempt in range(config.attempts)
         ]
     return made
 
 
-def _job(config: SimulateConfig, family: str, seed: int) -> Job:
+def _job(config: SimulateConfig, family: str, seed: int, attempt: int) -> Job:
     num_acts = config.min_acts + int(draw("acts", family, seed) * (config.max_acts - config.min_acts + 1))
     strength = config.strengths[int(draw("strength", family, seed) * len(config.strengths))]
-    return Job(family, seed, num_acts, strength, int(draw("agent", family, seed, config.seed) * 2**31))
+    which = (attempt,) if attempt else ()
+    return Job(family, seed, num_acts, strength, int(draw("agent", family, seed, config.seed, *which) * 2**31))
 
 
 def run_job(job: Job, llm: LlmConfig) -> tuple[Rollout, int]:

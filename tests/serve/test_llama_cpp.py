@@ -103,5 +103,5 @@ def test_every_grammar_is_accepted_and_kept(grammar: object, backend: HttpBacken
 
 def test_a_whole_step_over_it(backend: HttpBackend) -> None:
     backend.probe()
-    step = ModelPolicy(backend, threshold=0.0, grammar=True).step(varied(1, seed=4)[0])
-    assert step.prob_speak is not None and 0 <= step.prob_speak <= 1 and step.label_mass
+    step = ModelPolicy(backend, grammar=True, min_label_mass=0.0).step(varied(1, seed=4)[0])
+    assert step.prob_raw is not None and 0 <= step.prob_raw <= 1 and step.label_mass
