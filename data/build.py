@@ -7,7 +7,7 @@ Operations are the scripted writer's at that boundary, without its misses and er
 """
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from data.snapshots import read_snapshots, to_policy_snapshot, trajectory_steps
 from data.splits import hash_fraction
 from data.tables import Row
 from data.taught import taught_operations
+from data.twins import twin_of
 from data.would_say import would_say
 from pmem.canonical import content_id
 from pmem.config import parse_stage
@@ -141,14 +142,25 @@ def reweight(targets: Sequence[Target], share_speak: float, limit: int | None = 
 def _by_decision(targets: Sequence[Target]) -> tuple[list[Target], list[Target]]:
     """Reminders and silences, the surest first; among silences those that differ from a reminder in little but the plan."""
     spoken_at = {_situation(one) for one in targets if one.reminder is not None}
-    spoken_in = {one.snapshot["rollout_id"] for one in targets if one.reminder is not None}
+    spoken_in = {one.snapshot["task_id"] for one in targets if one.reminder is not None}
+    twins = _twins(targets)
 
-    def rank(one: Target) -> tuple[float, bool, bool, float]:
-        alone = one.snapshot["rollout_id"] not in spoken_in
-        return -one.weight, alone, _situation(one) not in spoken_at, hash_fraction(f"balance:{one.snapshot['snapshot_id']}")
+    def rank(one: Target) -> tuple[float, bool, bool, bool, float]:
+        name, alone = one.snapshot["snapshot_id"], one.snapshot["task_id"] not in spoken_in
+        return -one.weight, name not in twins, alone, _situation(one) not in spoken_at, hash_fraction(f"balance:{name}")
 
     ordered = sorted(targets, key=rank)
     return [one for one in ordered if one.reminder is not None], [one for one in ordered if one.reminder is None]
+
+
+def _twins(targets: Sequence[Target]) -> set[str]:
+    """Ids of the silent snapshots that are the twin of a speaking one."""
+    silent: dict[str, list[Row]] = defaultdict(list)
+    for one in targets:
+        if one.reminder is None:
+            silent[one.snapshot["task_id"]].append(one.snapshot)
+    found = [twin_of(one.snapshot, silent[one.snapshot["task_id"]]) for one in targets if one.reminder is not None]
+    return {twin["snapshot_id"] for twin in found if twin}
 
 
 def _situation(target: Target) -> tuple[str, ...]:

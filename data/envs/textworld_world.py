@@ -17,7 +17,7 @@ from typing import Any
 from numpy.random import RandomState
 from textworld.generator import GameMaker, make_map
 from textworld.generator.data import KnowledgeBase
-from textworld.generator.game import Event, Quest
+from textworld.generator.game import Event, GameOptions, Quest
 from textworld.generator.graph_networks import DIRECTIONS, reverse_direction
 from textworld.generator.maker import WorldEntity
 from textworld.logic import Action, Proposition, Rule, State, Variable
@@ -36,7 +36,9 @@ class World:
 
     def __init__(self, rooms: Sequence[str], seed: int) -> None:
         """Rooms on a map that the engine draws, some with doors between them; the player stands in the first."""
-        self.maker = GameMaker()
+        options = GameOptions()
+        options.kb = KnowledgeBase.default()  # parsing its rules anew would take longer than a run
+        self.maker = GameMaker(options)
         self._named: dict[str, list[WorldEntity]] = defaultdict(list)
         graph = make_map(len(rooms), rng=RandomState(seed % 2**32), possible_door_states=["open", "closed"])
         for place, node in zip(RandomState((seed + 1) % 2**32).permutation(len(rooms)), graph.nodes.values()):
@@ -138,22 +140,13 @@ class World:
         here = _room(state)
         if target is None or (path := _path(state, here, target)) is None:
             raise Refused(f"There is no open way to {'the ' + name if target else 'a room ' + name}.")
-        done: list[str] = []
         for there in path:
-            doors = [link.arguments[1] for link in _links(state, here) if link.arguments[2] == there]
-            done += [self._apply(state, ["open/d"], {"d": door}) for door in doors if _is(state, "closed", door)]
-            done.append(self._apply(state, _MOVES, {"r": here, "r'": there}))
+            for link in _links(state, here):
+                if link.arguments[2] == there and _is(state, "closed", link.arguments[1]):
+                    _apply(state, ["open/d"], {"d": link.arguments[1]})
+            _apply(state, _MOVES, {"r": here, "r'": there})
             here = there
-        return f"You {', '.join(done).replace(', go ', ', ')} to the {name}." if done else f"You are in the {name}."
-
-    def _apply(self, state: State, rules: Iterable[str], variables: Mapping[str, Variable]) -> str:
-        """Do what the engine allows under one of the rules; returns the command."""
-        allowed = (
-            each for rule in rules for each in state.all_applicable_actions([_RULES[rule]], _placed(_RULES[rule], variables))
-        )
-        action = next(allowed)
-        state.apply(action)
-        return self._command(action)
+        return f"You go to the {name}." if path else f"You are in the {name}."
 
     # ------------------------------------------------------------------ words
 
@@ -229,6 +222,12 @@ def _meanings(command: str) -> list[tuple[Rule, dict[str, str]]]:
 
 def _placed(rule: Rule, variables: Mapping[str, Variable]) -> dict[Any, Variable]:
     return {holder: variables[holder.name] for holder in rule.placeholders if holder.name in variables}
+
+
+def _apply(state: State, rules: Iterable[str], variables: Mapping[str, Variable]) -> None:
+    """Do what the engine allows under one of the rules."""
+    placed = ((_RULES[rule], _placed(_RULES[rule], variables)) for rule in rules)
+    state.apply(next(action for rule, mapping in placed for action in state.all_applicable_actions([rule], mapping)))
 
 
 def _bare(name: str) -> str:

@@ -99,9 +99,22 @@ def targets(num_speak: int, num_silent: int) -> list[Target]:
     return [Target(row, labels, "x" if number < num_speak else None, 1.0) for number, row in enumerate(rows)]
 
 
+def test_the_twin_of_a_reminder_is_kept_before_any_other_silence() -> None:
+    labels = SnapshotLabels("s", "counterfactual", None, ())
+    rows = [{**snapshot_row(rollout_id=f"r{number}"), "snapshot_id": str(number), "mechanism": None} for number in range(40)]
+    for row in rows[1:]:
+        row["window"] = [{**row["window"][-1], "call": f"bash other {row['snapshot_id']}"}]
+    rows[7]["window"] = rows[0]["window"]
+    made = [Target(row, labels, None if number else "x", 1.0) for number, row in enumerate(rows)]
+    assert [one.snapshot["snapshot_id"] for one in balance(made, 0.5)] == ["0", "7"]
+
+
 def test_silences_of_an_episode_that_also_speaks_are_kept_first() -> None:
     labels = SnapshotLabels("s", "counterfactual", None, ())
-    rows = [{**snapshot_row(rollout_id=f"r{number // 2}"), "snapshot_id": str(number)} for number in range(40)]
+    rows = [
+        {**snapshot_row(rollout_id=f"r{number // 2}"), "task_id": f"t{number // 2}", "snapshot_id": str(number)}
+        for number in range(40)
+    ]
     made = [Target(row, labels, "x" if number in (0, 20) else None, 1.0) for number, row in enumerate(rows)]
     kept = [int(one.snapshot["snapshot_id"]) for one in balance(made, 0.5) if one.reminder is None]
     assert sorted(kept) == [1, 21]
