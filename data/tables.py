@@ -17,6 +17,14 @@ from pmem.errors import UserError
 
 Row = dict[str, Any]
 BATCH_ROWS = 1_000
+WRITERS = {
+    "snapshots.parquet": "`python -m data.replay`",
+    "labels.parquet": "`python -m data.label`",
+    "sft.parquet": "`python -m data.build`",
+    "samples.parquet": "`python -m eval.score … samples=8`",
+    "pivots.parquet": "`python -m data.pivots`",
+}
+"""Which stage writes a file of that name."""
 
 
 def with_format(name: str, fields: Sequence[pa.Field]) -> pa.Schema:
@@ -92,7 +100,8 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path)
     except FileNotFoundError:
-        raise UserError(f"{path} does not exist; run the stage that writes it first") from None
+        stage = WRITERS.get(Path(path).name, "the stage that writes it")
+        raise UserError(f"{path} does not exist; run {stage} first") from None
     except (pa.ArrowInvalid, OSError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path} is not a whole Parquet file ({reason}); delete it and run its stage again") from None

@@ -123,7 +123,8 @@ def _parse_line(line: str, path: Path, number: int) -> Rollout:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         place = f"key {key!r}: " if key else ""
-        raise UserError(f"{path} line {number}: {place}{first['msg']}; expected a {FORMAT} record") from None
+        hint = f"expected a {FORMAT} record (`python -m data.import_rollouts` makes them of other formats)"
+        raise UserError(f"{path} line {number}: {place}{first['msg']}; {hint}") from None
     except (ValueError, RecursionError) as error:
         told = getattr(error, "msg", None) or str(error).partition(";")[0]
         raise UserError(f"{path} line {number}: not valid JSON ({told}); the file may be cut off, write it again") from None
