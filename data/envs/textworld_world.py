@@ -9,7 +9,7 @@ doors on the way. A game's state is kept as JSON: the engine's facts that differ
 import json
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
 from typing import Any
@@ -128,7 +128,7 @@ class World:
             return self._examined(action)
         return f"You {self._command(action)}."
 
-    def _actions(self, state: State, command: str) -> Iterable[Action]:
+    def _actions(self, state: State, command: str) -> Iterator[Action]:
         """What the engine allows now under the rules that the command may mean."""
         for rule, words in _meanings(command):
             for variables in product(*(self._called(word) for word in words.values())):
