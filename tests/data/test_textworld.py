@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 
 from data import envs
 from data.envs import FAMILIES, make_task, require_family, textworld
-from data.envs.base import Task, ToolResult
+from data.envs.base import Refused, Task, ToolResult
 from data.envs.bash import BashEnvironment
 from data.envs.memo import MemoEnvironment, RealPlace
 from data.episode import Episode, rebuild
@@ -92,6 +95,50 @@ def test_effects_are_those_of_the_engine(place: RealPlace) -> None:
     assert "apple" not in say(environment, "look").text
     assert say(environment, "open crate. take apple from crate. inventory").text.count("apple") == 2
     assert say(environment, "dance").text == "Error: The game does not know the command 'dance'."
+
+
+def test_no_command_is_a_fault_and_every_state_can_be_read_again(engine: None) -> None:
+    verbs = (
+        "take",
+        "drop",
+        "open",
+        "close",
+        "lock",
+        "unlock",
+        "insert",
+        "put",
+        "eat",
+        "examine",
+        "go",
+        "go to",
+        "look",
+        "inventory",
+        "",
+    )
+    names = (
+        "apple",
+        "the crate",
+        "table",
+        "old gate",
+        "iron key",
+        "kitchen",
+        "old vault",
+        "north",
+        "",
+        "in",
+        "spoiled fish",
+        "ünk",
+    )
+    house = textworld.House(7, frozenset({"failure_loop", "diagnosis"}), 16)
+    database: dict[str, Any] = {"gone": [], "new": []}
+    drawn = Random(5)
+    for _ in range(400):
+        parts = [drawn.choice(verbs), drawn.choice(names), drawn.choice(("into", "on", "with", "from", "")), drawn.choice(names)]
+        with suppress(Refused):
+            assert house.world.play(database, {"cmd": " ".join(parts) + ". look"})
+        assert {fact.name for fact in house.world.state(database).facts} >= {"at", "in", "link"}
+    with pytest.raises(KeyError):
+        house.world.play(database, {})
 
 
 def test_what_came_before_a_refusal_stays_done(place: RealPlace) -> None:
