@@ -31,7 +31,7 @@ from typing import Any
 import httpx
 
 from pmem.backend import Request
-from pmem.envelope import OPERATIONS_CLOSE, SPEAK, SPEAK_CLOSE
+from pmem.envelope import EMPTY_LIST, OPERATIONS_CLOSE, SPEAK, SPEAK_CLOSE, Operation, render_operations
 from pmem.prompt import golden_snapshot, render_messages
 from pmem.route import HttpBackend
 from pmem.snapshot import Snapshot
@@ -48,8 +48,7 @@ OURS_ONLY = (
     "--max-num-seqs",
     "--block-size",
 )
-EMPTY = "<operations>[]</operations>\n"
-EMPTY_GRAMMAR = 'root ::= "<operations>[]</operations>"'
+SAVING = render_operations([Operation(op="save_knowledge", content="The report is JSON, not CSV; the user asked for it later.")])
 SPOKEN_GRAMMAR = 'root ::= "The report is JSON, not CSV; it was asked for later [tm-k-1]" "</context_for_action>"'
 ANSWER_TOKENS = 32
 """About a reminder."""
@@ -211,32 +210,38 @@ def tokens(launcher: Launcher, count: int) -> dict[str, Any]:
 
 
 def step_cost(launcher: Launcher, count: int) -> dict[str, Any]:
-    """Milliseconds of the three requests of a step with an empty list, one step at a time."""
+    """Milliseconds of the three requests of a step with an empty list, and of the first two with one save; one step at a time."""
     target = launcher._target
     backend = HttpBackend(target.url, target.model, kind="vllm", **target.decision)
     before = _metrics(target.url)
-    steps = [_timed_step(backend, index) for index in range(count)]
+    steps = [_timed_step(backend, 1000 + index, EMPTY_LIST) for index in range(count)]
     after = _metrics(target.url)
+    saving = [_timed_step(backend, 3000 + index, SAVING) for index in range(count)]
+    saved = {name: statistics.median(step[name] for step in saving) for name in ("list", "decision")}
     hits, queries = (after[name] - before[name] for name in ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"))
     medians = {name: round(statistics.median(step[name] for step in steps) * 1000, 1) for name in steps[0]}
     silent = medians["list"] + medians["decision"]
     return {
         **medians,
         "decision_over_list": round(medians["decision"] / medians["list"], 3),
+        "list_with_a_save": round(saved["list"] * 1000, 1),
+        "decision_over_list_with_a_save": round(saved["decision"] / saved["list"], 3),
         "silent_over_speaking": round(silent / (silent + medians["reminder"]), 3),
         "prefix_hit_rate": round(hits / queries, 3) if queries else None,
     }
 
 
-def _timed_step(backend: HttpBackend, index: int) -> dict[str, float]:
+def _timed_step(backend: HttpBackend, index: int, list_text: str) -> dict[str, float]:
     """Seconds of list, decision and reminder; grammars of one text each fix what is written."""
-    fixed = {"messages": render_messages(snapshot(1000 + index)), "step_id": f"cost-{index}"}
+    fixed = {"messages": render_messages(snapshot(index)), "step_id": f"cost-{index}"}
+    only = f"root ::= {json.dumps(list_text)}"
     times = [time.perf_counter()]
-    backend.complete([Request(**fixed, max_tokens=32, stop=(OPERATIONS_CLOSE,), grammar=EMPTY_GRAMMAR)])
+    backend.complete([Request(**fixed, max_tokens=96, stop=(OPERATIONS_CLOSE,), grammar=only)])
     times.append(time.perf_counter())
-    backend.decide([Request(**fixed, prefix=EMPTY)])
+    backend.decide([Request(**fixed, prefix=f"{list_text}\n")])
     times.append(time.perf_counter())
-    backend.complete([Request(**fixed, prefix=EMPTY + SPEAK, max_tokens=48, stop=(SPEAK_CLOSE,), grammar=SPOKEN_GRAMMAR)])
+    spoken = f"{list_text}\n{SPEAK}"
+    backend.complete([Request(**fixed, prefix=spoken, max_tokens=48, stop=(SPEAK_CLOSE,), grammar=SPOKEN_GRAMMAR)])
     times.append(time.perf_counter())
     return dict(zip(("list", "decision", "reminder"), (late - early for early, late in itertools.pairwise(times))))
 
@@ -280,7 +285,7 @@ QUANTILES = (("p50_ms", 0.5), ("p95_ms", 0.95))
 
 def _step(backend: HttpBackend, messages: tuple[dict[str, str], ...], step: str) -> None:
     backend.complete([Request(messages=messages, max_tokens=24, stop=(OPERATIONS_CLOSE,), step_id=step)])
-    backend.decide([Request(messages=messages, prefix=EMPTY, step_id=step)])
+    backend.decide([Request(messages=messages, prefix=f"{EMPTY_LIST}\n", step_id=step)])
     backend.end_step(step)
 
 
