@@ -17,7 +17,7 @@ def require_family(family: str) -> OfferOf:
     if family == textworld.NAME:
         textworld.require()
     if family not in FAMILIES | EXTRAS:
-        raise UserError(f"unknown family {family!r}; known are {', '.join(sorted(FAMILIES))}")
+        raise UserError(f"unknown family {family!r}; known are {', '.join(sorted(FAMILIES | EXTRAS))}")
     return (FAMILIES | EXTRAS)[family]
 
 
