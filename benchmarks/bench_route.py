@@ -30,6 +30,8 @@ from typing import Any
 
 import httpx
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from pmem.backend import Request
 from pmem.envelope import EMPTY_LIST, OPERATIONS_CLOSE, SPEAK, SPEAK_CLOSE, Operation, render_operations
 from pmem.prompt import golden_snapshot, render_messages
