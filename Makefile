@@ -1,11 +1,11 @@
 # pmem: `make quickstart` goes from rollouts to a verdict; `make test` passes the tests. Both set up all they need in .venv/.
 #
-#   make quickstart                        simulated rollouts, SmolLM2-135M, in-process scoring: about 40 minutes on 2 cores
+#   make quickstart                        simulated rollouts, SmolLM2-135M, in-process scoring: about 30 minutes on 2 cores
 #   make quickstart ROLLOUTS=path          your own rollouts (any imported format) join the run
 #   make quickstart MODEL=hub/id           another base model (hub id or local folder)
 #   make quickstart SERVE=vllm             serve through vLLM and score over HTTP
 #   make quickstart CONFIGS=my/configs     your own configs; what lacks there is taken from configs/
-#   make quickstart CONFIGS=configs/cpu-full RUN=runs/cpu-full    the honest model: 3,220 tasks, 40 minutes of SFT
+#   make quickstart CONFIGS=configs/cpu-full RUN=runs/cpu-full    four times the tasks, 40 minutes of SFT
 #   make test | make slow | make lint      fast tests, slow tests (with SERVE=vllm also those of a real vLLM), linters
 #
 # Rules are the files of a run: a stopped run goes on where it stood, a changed input rebuilds what depends on it.
