@@ -37,8 +37,13 @@ from serve.vllm_build import find_build, known_flags
 from tests.serve.test_route import wait
 from tests.serve.varied import varied
 
+CPU_FLAGS = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.skipif(
+        "avx512f" not in CPU_FLAGS and not Path("/dev/nvidiactl").exists(),
+        reason="vLLM's CPU build for bfloat16 wants AVX-512; this machine has neither that nor a GPU",
+    ),
     pytest.mark.skipif(
         importlib.util.find_spec("vllm") is None,
         reason="vLLM is not installed; install pmem[serve-cpu] to run against a real server",
