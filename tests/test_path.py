@@ -99,7 +99,16 @@ def command(world: dict[str, Any], name: str) -> list[str]:
 
 
 def run_make(world: dict[str, Any], name: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(world, name), cwd=ROOT, capture_output=True, text=True, timeout=900)
+    return subprocess.run(command(world, name), cwd=ROOT, capture_output=True, text=True, timeout=900, env=environment())
+
+
+def environment() -> dict[str, str]:
+    """Without what a make that started the tests hands down: its variables would become those of the run."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", "SERVE")
+    }
 
 
 def test_the_path_ends_with_a_verdict_and_a_report(world: dict[str, Any]) -> None:
@@ -123,7 +132,12 @@ def test_killed_in_every_stage_the_run_ends_with_the_same_data(world: dict[str, 
     generator, run, kills = random.Random(7), world["folder"] / "killed", 0
     while True:
         process = subprocess.Popen(
-            command(world, "killed"), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+            command(world, "killed"),
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env=environment(),
         )
         patience = generator.uniform(4, 14) + 4 * kills
         try:
