@@ -6,6 +6,7 @@ need -> the best candidate's reminder; not needed -> silence; unknown -> its mea
 Operations are the scripted writer's at that boundary, without its misses and errors: what task text and window truly contain.
 """
 
+import math
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,13 +19,13 @@ from data.labels import LABEL_KINDS, SnapshotLabels, group_labels, read_labels
 from data.progress import track
 from data.rows import REMINDER, SILENCE, WOULD_SAY, write_sft
 from data.snapshots import read_snapshots, to_policy_snapshot, trajectory_steps
-from data.splits import hash_fraction
+from data.splits import SPLITS, hash_fraction
 from data.tables import Row
 from data.taught import taught_operations
 from data.twins import twin_of
 from data.would_say import would_say
 from pmem.canonical import content_id
-from pmem.config import parse_stage
+from pmem.config import bounded, parse_stage
 from pmem.envelope import Operation, render_envelope
 from pmem.errors import UserError, exit_code
 from pmem.prompt import PROMPT_VERSION, render_messages
@@ -72,6 +73,10 @@ class BuildConfig:
             raise UserError(f"kinds: unknown label kind {unknown[0]!r}; known are {', '.join(LABEL_KINDS)}")
         if self.share_speak is not None and not 0 < self.share_speak < 1:
             raise UserError(f"share_speak must lie between 0 and 1, not {self.share_speak}")
+        bounded(self, 0, math.inf, "unknown_weight", "kinds")
+        bounded(self, 1, math.inf, "max_train_rows", "max_prompt_chars")
+        if unknown := sorted(set(self.splits) - set(SPLITS)):
+            raise UserError(f"splits: unknown split {unknown[0]!r}; known are {', '.join(SPLITS)}")
 
 
 @dataclass(frozen=True, slots=True)

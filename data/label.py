@@ -7,6 +7,7 @@ so. A stopped run goes on where it stood; the file is the same on any number of 
 """
 
 import json
+import math
 import sys
 import time
 from collections import Counter, defaultdict
@@ -27,7 +28,7 @@ from data.splits import SPLITS
 from data.tables import Row
 from data.twins import twin_of
 from pmem.canonical import canonical_json, content_id
-from pmem.config import parse_stage
+from pmem.config import bounded, parse_stage
 from pmem.errors import UserError, exit_code
 from pmem.rollout import Event
 from pmem.trajectory import digest, fingerprint, stated_thought
@@ -71,7 +72,10 @@ class LabelConfig:
     def __post_init__(self) -> None:
         if min(self.num_branches, self.branches("train")) < 2 or self.max_candidates < 1:
             raise UserError("label: num_branches and train_branches must be at least 2 and max_candidates at least 1")
-
+        bounded(self, 0, math.inf, "per_episode", "seed_set", "num_workers")
+        bounded(self, 1, math.inf, "rollouts_per_task")
+        bounded(self, 2, 10_000, "num_branches", "train_branches")
+        bounded(self, 0, 1, "need_share")
         if unknown := sorted({*self.per_episode, *self.need_share, *self.rollouts_per_task} - set(SPLITS)):
             raise UserError(
                 f"label: unknown split {unknown[0]!r} in per_episode, need_share or rollouts_per_task; known are {', '.join(SPLITS)}"

@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,12 @@ class LlmConfig:
         if problem:
             raise UserError(f"llm: {self.url}: {problem}; start the server, or check llm.url and llm.model")
         return backend
+
+
+@cache
+def endpoint(config: LlmConfig) -> HttpBackend:
+    """One client a process."""
+    return config.open()
 
 
 @dataclass(frozen=True, slots=True)

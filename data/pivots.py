@@ -7,6 +7,7 @@ matching nothing that was measured -> none. Pivot: variance > 0 and mean below a
 right, until they are 30-50 % of the mix, or the policy forgets how to be quiet (docs/design/calibration.md).
 """
 
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from data.rows import write_pivots
 from data.snapshots import read_snapshots, to_policy_snapshot
 from data.splits import hash_fraction
 from data.tables import Row, open_parquet, rows_of
-from pmem.config import parse_stage
+from pmem.config import bounded, parse_stage
 from pmem.errors import UserError, exit_code
 from pmem.prompt import render_messages
 
@@ -56,6 +57,7 @@ class PivotConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.min_share_silent <= self.max_share_silent < 1:
             raise UserError("min_share_silent and max_share_silent must satisfy 0 <= min <= max < 1")
+        bounded(self, 0, math.inf, "min_pivots", "max_pivots", "mean_ceiling")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,9 @@ def read_samples(path: Path) -> dict[str, list[Row]]:
         if row["sample_index"] is not None:
             samples.setdefault(row["snapshot_id"], []).append(row)
     if not samples:
-        raise UserError(f"{path} holds no samples (sample_index is null everywhere); score with eval.score samples=8 split=train")
+        raise UserError(
+            f"{path} holds no samples (sample_index is null everywhere); score with eval.score samples=8 splits=[train]"
+        )
     return samples
 
 

@@ -7,6 +7,7 @@ Splits are by task hash; near-duplicate snapshots that two splits share are left
 """
 
 import dataclasses
+import math
 import sys
 import time
 from collections import Counter
@@ -25,7 +26,7 @@ from data.snapshots import MECHANISMS, SNAPSHOT_SCHEMA, snapshot_columns, with_s
 from data.splits import SplitConfig, assign_split
 from data.tables import Row, gather, write_table
 from pmem.canonical import canonical_json
-from pmem.config import parse_stage
+from pmem.config import bounded, parse_stage
 from pmem.envelope import Operation
 from pmem.errors import UserError, exit_code
 from pmem.prompt import PROMPT_VERSION
@@ -66,6 +67,7 @@ class ReplayConfig:
             raise UserError(f"cadence is {self.cadence}; it must be at least 1")
         if not 1 <= self.trajectory_steps <= 64:
             raise UserError(f"trajectory_steps is {self.trajectory_steps}; it must lie between 1 and 64")
+        bounded(self, 0, math.inf, "near_duplicate_jaccard", "min_steps")
 
 
 @dataclass(slots=True)

@@ -11,18 +11,17 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 from data.agent import STRENGTHS
 from data.envs import FAMILIES, HELDOUT, require_family
 from data.envs.base import draw
 from data.episode import Episode, process_place
-from data.llm_agent import LlmConfig
+from data.llm_agent import LlmConfig, endpoint
 from data.llm_episode import LlmEpisode
 from data.parallel import ordered_map
 from data.progress import track
-from pmem.backend import Backend
 from pmem.config import parse_stage
 from pmem.errors import UserError, exit_code
 from pmem.rollout import Rollout, write_rollouts
@@ -119,7 +118,7 @@ def run_job(job: Job, llm: LlmConfig) -> tuple[Rollout, int]:
 
 
 def _run_llm(job: Job, llm: LlmConfig) -> tuple[Rollout, int]:
-    episode = LlmEpisode(job.family, job.seed, llm, _endpoint(llm), job.agent_seed, num_acts=job.num_acts)
+    episode = LlmEpisode(job.family, job.seed, llm, endpoint(llm), job.agent_seed, num_acts=job.num_acts)
     try:
         while not episode.done:
             episode.advance()
@@ -128,17 +127,11 @@ def _run_llm(job: Job, llm: LlmConfig) -> tuple[Rollout, int]:
         episode.close()
 
 
-@cache
-def _endpoint(llm: LlmConfig) -> Backend:
-    """One client a process."""
-    return llm.open()
-
-
 def simulate(config: SimulateConfig) -> tuple[list[Rollout], int]:
     """Every rollout sorted by id, and the number of real processes."""
     todo = jobs(config)
     if LLM in config.strengths:
-        _endpoint(config.llm)  # a wrong address is said before processes start
+        endpoint(config.llm)  # a wrong address is said before processes start
     work = partial(run_job, llm=config.llm)
     done = list(
         track(ordered_map(work, todo, config.num_workers, config.ray_address), "simulating", total=len(todo), unit="rollouts")

@@ -29,7 +29,7 @@ from eval.trials import arm_json, power_json
 from pmem.atomic import write_text
 from pmem.backend import Backend
 from pmem.canonical import content_id
-from pmem.config import parse_stage
+from pmem.config import bounded, parse_stage
 from pmem.errors import UserError, exit_code
 from pmem.policy_file import model_hash
 from pmem.prompt import PROMPT_VERSION
@@ -95,6 +95,8 @@ class AbConfig:
     def __post_init__(self) -> None:
         if min(self.num_tasks, self.cadence, self.width, self.threads, 1 if self.other_tasks is None else self.other_tasks) < 1:
             raise UserError("zero trials: num_tasks, other_tasks, cadence, width and threads must be at least 1")
+        bounded(self, 8, 80, "num_acts")
+        bounded(self, 0, 1, "expected_difference")
         for arm in (*self.arms, self.candidate):
             if arm not in ARMS:
                 raise UserError(f"unknown arm {arm!r}; known are {', '.join(ARMS)}")

@@ -11,6 +11,7 @@ costs nothing. Reminders are written only above `reminder_floor` (at most `max_r
 label says one was needed.
 """
 
+import math
 import sys
 import time
 from collections import Counter
@@ -28,7 +29,7 @@ from eval.run_files import RunFiles
 from eval.truth import Truth, read_truths
 from pmem.backend import Backend
 from pmem.canonical import content_id
-from pmem.config import parse_stage
+from pmem.config import bounded, parse_stage
 from pmem.errors import UserError, exit_code
 from pmem.policy import ModelPolicy
 from pmem.prompt import PROMPT_VERSION, PromptLimits
@@ -116,6 +117,9 @@ class ScoreConfig:
             )
         if self.samples and self.arm not in TRAINED:
             raise UserError(f"arm {self.arm} cannot be sampled; use prompted, sft or sft_grpo")
+        bounded(self, 0, math.inf, "limit", "limits", "quiet_per_episode", "samples", "temperature")
+        bounded(self, 1, math.inf, "concurrency", "list_max_tokens", "reminder_max_tokens", "chunk", "max_batch_tokens")
+        bounded(self, 0, 1, "reminder_floor", "max_reminder_share")
         if any(value < 1 for value in self.variant.values()):
             raise UserError("trajectory_steps and bank_budget_tokens must be at least 1")
         if self.variant and self.arm in WITHOUT_MODEL:

@@ -15,6 +15,8 @@ def replacing(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "it is a device or a pipe, which a file must not replace", str(path))
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp-pmem", dir=path.parent)
     os.close(handle)
     temporary = Path(name)

@@ -5,6 +5,7 @@ config = load_config(SimulateConfig, Path("configs/simulate.yaml"), ["seed=3", "
 
 import argparse
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,7 +38,7 @@ def validate(kind: type[Config], values: dict[str, Any], *, where: str) -> Confi
         if key not in known:
             raise UserError(f"{where}: unknown key {key!r}; known keys are {', '.join(sorted(known))}")
     try:
-        return TypeAdapter(kind, config=None).validate_python(values)
+        config = TypeAdapter(kind, config=None).validate_python(values)
     except ValidationError as error:
         first = error.errors()[0]
         cause = first.get("ctx", {}).get("error")
@@ -46,6 +47,25 @@ def validate(kind: type[Config], values: dict[str, Any], *, where: str) -> Confi
         key = ".".join(str(part) for part in first["loc"])
         wrong = f"write a list, such as {key}=[a,b]" if first["type"] == "tuple_type" else first["msg"]
         raise UserError(f"{where}: key {key!r}: {wrong} (got {first.get('input')!r})") from None
+    for key in known:
+        if not all(math.isfinite(number) for number in _numbers(getattr(config, key))):
+            raise UserError(f"{where}: key {key!r}: {getattr(config, key)!r} is not finite; write a number")
+    return config
+
+
+def bounded(config: object, low: float, high: float, *names: str) -> None:
+    """Raise UserError when a number of these fields, or of their mappings, lies outside `low` to `high`; None is left alone."""
+    for name in names:
+        for number in _numbers(getattr(config, name)):
+            if not low <= number <= high:
+                allowed = f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
+                raise UserError(f"{name} is {getattr(config, name)}; it must be {allowed}")
+
+
+def _numbers(value: Any) -> list[float]:
+    if isinstance(value, dict):
+        return [number for item in value.values() for number in _numbers(item)]
+    return [value] if isinstance(value, int | float) and not isinstance(value, bool) else []
 
 
 def stage_parser(doc: str | None, default: Path) -> argparse.ArgumentParser:

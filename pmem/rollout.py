@@ -127,4 +127,5 @@ def _parse_line(line: str, path: Path, number: int) -> Rollout:
         raise UserError(f"{path} line {number}: {place}{first['msg']}; {hint}") from None
     except (ValueError, RecursionError) as error:
         told = getattr(error, "msg", None) or str(error).partition(";")[0]
-        raise UserError(f"{path} line {number}: not valid JSON ({told}); the file may be cut off, write it again") from None
+        hint = "the file may be cut off: write it again; or of another format: `python -m data.import_rollouts`"
+        raise UserError(f"{path} line {number}: not valid JSON ({told}); {hint}") from None

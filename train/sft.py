@@ -7,6 +7,7 @@ Reads `sft.parquet` (splits train and dev), writes a model folder: merged weight
 policy.json, metrics.jsonl, README.md. A stopped run goes on from its last whole checkpoint when started again the same way.
 """
 
+import math
 import sys
 import warnings
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from typing import Any, Literal
 
 from data.rows import read_sft
 from pmem.canonical import file_sha256
-from pmem.config import parse_stage
+from pmem.config import bounded, parse_stage
 from pmem.errors import UserError, exit_code
 from pmem.policy_file import model_hash
 from train.processes import is_main, num_processes
@@ -91,6 +92,12 @@ class SftConfig:
     """Trade time for memory (with share_prefix off)."""
     keep_checkpoints: bool = False
     """Keep the checkpoints after the run has ended well."""
+
+    def __post_init__(self) -> None:
+        bounded(self, 0, math.inf, "learning_rate", "lora_rank", "lora_alpha", "warmup_steps", "weight_decay", "num_epochs")
+        bounded(self, 0, math.inf, "max_minutes", "decision_weight", "pair_weight", "max_grad_norm", "dev_rows")
+        bounded(self, 1, math.inf, "rows_per_batch", "batches_per_step", "eval_every", "save_every", "log_every")
+        bounded(self, 1, math.inf, "max_steps", "max_tokens")
 
 
 def run(config: SftConfig) -> dict[str, Any]:

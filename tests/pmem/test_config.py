@@ -1,6 +1,7 @@
 """Stage settings: whatever stands in a YAML file or behind `key=value` is read, or refused in one sentence that names it."""
 
 import errno
+import math
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pmem.atomic import replacing
-from pmem.config import load_config
+from pmem.config import bounded, load_config
 from pmem.errors import UserError, exit_code
 
 
@@ -61,6 +62,46 @@ def test_a_bad_file_is_one_sentence(content: bytes, says: str, tmp_path: Path) -
     with pytest.raises(UserError, match=f"stage.yaml: .*{says}") as caught:
         load_config(Stage, path, [])
     assert "\n" not in str(caught.value)
+
+
+def test_a_device_is_never_replaced_by_a_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(FileExistsError, match="must not replace"), replacing(pipe):
+        pass
+    assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bounded:
+    share: float | None = 0.5
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        bounded(self, 0, 1, "share")
+        bounded(self, 1, math.inf, "counts")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Free:
+    rate: float = 0.0
+    shares: dict[str, float] = field(default_factory=dict)
+
+
+@pytest.mark.parametrize(
+    ("kind", "override", "says"),
+    [
+        (Bounded, "share=1.5", "share is 1.5; it must be between 0 and 1"),
+        (Bounded, "share=nan", "share is nan; it must be between 0 and 1"),
+        (Bounded, "counts={a: 0}", "it must be at least 1"),
+        (Free, "rate=.nan", "key 'rate': nan is not finite"),
+        (Free, "shares={a: .inf}", "key 'shares'.*is not finite"),
+    ],
+)
+def test_a_number_out_of_its_bounds_is_one_sentence(kind: type, override: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        load_config(kind, None, [override])
+    assert load_config(Bounded, None, ["share=null", "counts={a: 1}"]).counts == {"a": 1}
 
 
 def test_a_full_disk_and_a_folder_in_the_way_name_the_file_that_was_wanted(
