@@ -95,7 +95,7 @@ class AbConfig:
     def __post_init__(self) -> None:
         if min(self.num_tasks, self.cadence, self.width, self.threads, 1 if self.other_tasks is None else self.other_tasks) < 1:
             raise UserError("zero trials: num_tasks, other_tasks, cadence, width and threads must be at least 1")
-        bounded(self, 8, 80, "num_acts")
+        bounded(self, 1, 80, "num_acts")
         bounded(self, 0, 1, "expected_difference")
         for arm in (*self.arms, self.candidate):
             if arm not in ARMS:
