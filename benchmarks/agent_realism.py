@@ -8,6 +8,7 @@
 `lapses`: probes of the check that do not hold. Means a run, with the standard error. Both counts as data.hindsight finds them.
 """
 
+import argparse
 import math
 import statistics
 import sys
@@ -19,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from data.hindsight import findings
 from data.replay import replay_rollout
+from pmem.errors import exit_code
 from pmem.rollout import Rollout, read_rollouts
 
 COLUMNS = ("passed", "share of the check", "tool calls", "errors", "failed again", "looked again")
@@ -44,8 +46,10 @@ def shown(values: Iterable[float]) -> str:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rollouts", nargs="+", type=Path)
     runs: dict[str, list[tuple[float, ...]]] = defaultdict(list)
-    for path in map(Path, sys.argv[1:]):
+    for path in parser.parse_args().rollouts:
         for rollout in read_rollouts(path):
             runs[rollout.agent.name].append(figures(rollout))
     print("| agent | runs | " + " | ".join(COLUMNS) + " |\n|" + " --- |" * (len(COLUMNS) + 2))
@@ -54,4 +58,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code(main))
