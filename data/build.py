@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from data.card import write_card
+from data.card import card_text
 from data.labels import LABEL_KINDS, SnapshotLabels, group_labels, read_labels
 from data.progress import track
 from data.rows import REMINDER, SILENCE, WOULD_SAY, write_sft
@@ -24,6 +24,7 @@ from data.tables import Row
 from data.taught import taught_operations
 from data.twins import twin_of
 from data.would_say import would_say
+from pmem.atomic import write_text
 from pmem.canonical import content_id
 from pmem.config import bounded, parse_stage
 from pmem.envelope import Operation, render_envelope
@@ -230,9 +231,7 @@ def build(config: BuildConfig) -> list[Row]:
         for target in track(kept, "building", unit="rows")
         for row in sft_rows(target, operations[target.snapshot["snapshot_id"]], with_would_say=config.would_say)
     ]
-    write_sft(config.out, rows, trajectory_steps=trajectory_steps(config.snapshots))
-    write_card(
-        config.out.parent / "card.md",
+    card = card_text(
         snapshots_file=config.snapshots,
         snapshots=snapshots,
         groups=groups,
@@ -243,6 +242,8 @@ def build(config: BuildConfig) -> list[Row]:
         rollouts=config.rollouts,
         probes=config.probes,
     )
+    write_sft(config.out, rows, trajectory_steps=trajectory_steps(config.snapshots))
+    write_text(config.out.parent / "card.md", card)
     return rows
 
 

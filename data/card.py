@@ -13,7 +13,6 @@ from data.labels import LABEL_KINDS, VERDICTS, SnapshotLabels
 from data.rows import REMINDER, WOULD_SAY
 from data.splits import SPLITS
 from data.tables import Row, metadata
-from pmem.atomic import write_text
 from pmem.prompt import PROMPT_VERSION
 from pmem.rollout import read_rollouts
 
@@ -21,8 +20,7 @@ Chosen = dict[str, SnapshotLabels]
 """The labels a snapshot is counted by, by snapshot id."""
 
 
-def write_card(
-    path: Path,
+def card_text(
     *,
     snapshots_file: Path,
     snapshots: Sequence[Row],
@@ -33,8 +31,8 @@ def write_card(
     weights: dict[str, float],
     rollouts: Sequence[Path],
     probes: bool,
-) -> None:
-    """Write the page beside the rows it describes."""
+) -> str:
+    """The page. Raises UserError when a file of `rollouts` cannot be read."""
     sections = [
         "# Data card",
         f"Prompt version `{PROMPT_VERSION}`. A base rate is need / (need + not needed); an episode is quiet when silence is "
@@ -54,7 +52,7 @@ def write_card(
         "## Licences",
         _licences(rollouts),
     ]
-    write_text(path, "\n\n".join(sections) + "\n")
+    return "\n\n".join(sections) + "\n"
 
 
 COUNT_HEAD = ("label", "tasks", "episodes", "labelled", "need", "not needed", "unknown", "base rate", "quiet episodes", "mean SE")

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from data.labels import VERDICTS, write_labels
 from data.snapshots import read_snapshots, to_policy_snapshot
@@ -134,17 +134,27 @@ def _read_sheet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         stream = path.open(encoding="utf-8-sig", newline="")
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; write it with action=export") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}; mend it or name another sheet") from None
     with stream:
-        if path.suffix == ".jsonl":
-            for number, line in enumerate(stream, start=1):
-                if line.strip():
-                    yield f"{path} line {number}", _json_line(line, f"{path} line {number}")
-            return
-        csv.field_size_limit(CELL_BYTES)
-        reader = csv.DictReader(stream)
-        _check_columns(path, reader.fieldnames or [])
-        for number, row in enumerate(reader, start=1):
-            yield f"{path} row {number}", row
+        try:
+            yield from _json_rows(path, stream) if path.suffix == ".jsonl" else _csv_rows(path, stream)
+        except (UnicodeDecodeError, csv.Error):
+            raise UserError(f"{path} is not a sheet in UTF-8 text; save it as UTF-8 {path.suffix}") from None
+
+
+def _json_rows(path: Path, stream: TextIO) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, line in enumerate(stream, start=1):
+        if line.strip():
+            yield f"{path} line {number}", _json_line(line, f"{path} line {number}")
+
+
+def _csv_rows(path: Path, stream: TextIO) -> Iterator[tuple[str, dict[str, Any]]]:
+    csv.field_size_limit(CELL_BYTES)
+    reader = csv.DictReader(stream)
+    _check_columns(path, reader.fieldnames or [])
+    for number, row in enumerate(reader, start=1):
+        yield f"{path} row {number}", row
 
 
 def _json_line(line: str, where: str) -> dict[str, Any]:

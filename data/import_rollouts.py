@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
@@ -110,7 +111,7 @@ class Import:
             self._bad(chosen, document, record, str(error))
             return
         except SHAPE_ERRORS as error:
-            self._bad(chosen, document, record, f"not shaped as {chosen.name} ({type(error).__name__}: {error})"[:200])
+            self._bad(chosen, document, record, f"not shaped as {chosen.name} ({_told(error)})"[:200])
             return
         for rollout in rollouts:
             number = int(rollout.rollout_id, 16)
@@ -151,6 +152,14 @@ class Import:
                 print(f"skipped: {sentence}", file=sys.stderr)
             elif self._num_reported == MAX_REPORTED + 1:
                 print("skipped: … (further ones are counted in the table)", file=sys.stderr)
+
+
+def _told(error: Exception) -> str:
+    """One line of what does not fit."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"key {'.'.join(str(part) for part in first['loc'])!r}: {first['msg']}"
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def import_rollouts(config: ImportConfig) -> dict[str, Tally]:

@@ -236,12 +236,17 @@ def label(config: LabelConfig) -> tuple[list[Row], list[Labelled]]:
     done = _read_journal(journal)
     todo = [unit for unit in units if unit.key(config) not in done]
     journal.parent.mkdir(parents=True, exist_ok=True)
-    with open(journal, "a", encoding="utf-8") as stream:
-        work = ordered_map(partial(label_unit, config=config), todo, config.num_workers, config.ray_address)
-        for labelled in track(work, "labelling", total=len(todo), unit="episodes"):
-            done[labelled.key] = labelled
-            stream.write(canonical_json(asdict(labelled)) + "\n")
-            stream.flush()
+    try:
+        with open(journal, "a", encoding="utf-8") as stream:
+            work = ordered_map(partial(label_unit, config=config), todo, config.num_workers, config.ray_address)
+            for labelled in track(work, "labelling", total=len(todo), unit="episodes"):
+                done[labelled.key] = labelled
+                stream.write(canonical_json(asdict(labelled)) + "\n")
+                stream.flush()
+    except UserError:
+        if not done:
+            journal.unlink()
+        raise
     finished = [done[unit.key(config)] for unit in units]
     rows = [row for labelled in finished for row in labelled.rows] + _hindsight(imported)
     write_labels(config.out, rows)

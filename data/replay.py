@@ -125,6 +125,8 @@ def replay(config: ReplayConfig) -> ReplayCounts:
     table = gather(SNAPSHOT_SCHEMA, _rows(config, counts, index))
     if not len(table):
         raise UserError(f"no snapshots in {', '.join(map(str, config.rollouts))}: no rollout has a completed tool step")
+    if absent := sorted(set(config.splits.heldout_families) - set(table["family"].unique().to_pylist())):
+        raise UserError(f"splits.heldout_families: no rollout is of family {absent[0]!r}; mend the name or leave it out")
     if config.near_duplicate_jaccard <= 1:
         dropped = index.straddling()
         counts.near_duplicates = len(dropped)

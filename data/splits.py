@@ -4,10 +4,11 @@ train · dev · fit · certify · test by weight; `heldout` = whole families tha
 """
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pmem.config import STRICT
+from pmem.config import STRICT, bounded
 from pmem.errors import UserError
 
 HASHED_SPLITS = ("train", "dev", "fit", "certify", "test")
@@ -32,8 +33,9 @@ class SplitConfig:
         unknown = sorted(set(self.weights) - set(HASHED_SPLITS))
         if unknown:
             raise UserError(f"splits: unknown split {unknown[0]!r} in weights; known are {', '.join(HASHED_SPLITS)}")
-        if min(self.weights.values(), default=0.0) < 0 or sum(self.weights.values()) <= 0:
-            raise UserError("splits: weights must be at least 0 and not all 0")
+        bounded(self, 0, math.inf, "weights")
+        if not 0 < sum(self.weights.values()) < math.inf:
+            raise UserError("splits: weights must be finite and not all 0")
 
 
 def assign_split(split_key: str, family: str, config: SplitConfig) -> str:

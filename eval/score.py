@@ -22,6 +22,7 @@ from pathlib import Path
 from data.matching import match_candidate
 from data.progress import track
 from data.snapshots import read_snapshots, to_policy_snapshot, trajectory_steps
+from data.splits import SPLITS
 from eval.arms import TRAINED, WITHOUT_MODEL, BatchPolicy, WritingPolicy, make_arm
 from eval.backends import model_folder, open_backend
 from eval.decisions import ARMS, Decision, read_decisions, write_decisions
@@ -115,6 +116,8 @@ class ScoreConfig:
             raise UserError(
                 f"arm {self.arm} is made from the candidate's decisions by `python -m eval.promote`; score another arm"
             )
+        if unknown := sorted({*self.wanted_splits, *self.limits} - set(SPLITS)):
+            raise UserError(f"unknown split {unknown[0]!r}; known are {', '.join(SPLITS)}")
         if self.samples and self.arm not in TRAINED:
             raise UserError(f"arm {self.arm} cannot be sampled; use prompted, sft or sft_grpo")
         bounded(self, 0, math.inf, "limit", "limits", "quiet_per_episode", "samples", "temperature")

@@ -95,12 +95,17 @@ def read_cases(path: Path, truths: dict[str, Truth]) -> list[Case]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             value = json.loads(line)
+            if value["snapshot_id"] not in truths:
+                raise UserError(
+                    f"{path} line {number}: snapshot {value['snapshot_id']!r} is none of the labelled ones of the split; "
+                    "take ids of the run's snapshots.parquet, or name another split="
+                )
             truth = truths[value["snapshot_id"]]
             cases.append(Case(truth.snapshot_id, truth.task, value.get("family", truth.family), frozenset(value["expected_ids"])))
         except json.JSONDecodeError:
             raise UserError(f"{path} line {number}: not valid JSON") from None
         except (KeyError, TypeError) as error:
-            raise UserError(f"{path} line {number}: {error} is missing or names no snapshot of the split") from None
+            raise UserError(f"{path} line {number}: {error} is missing; write snapshot_id and expected_ids") from None
     if not cases:
         raise UserError(f"{path} holds no cases")
     return cases

@@ -8,6 +8,7 @@ table).
 """
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ from eval.operating import MODEL_ARMS
 from eval.run_files import RunFiles
 from eval.truth import Truth, read_truths
 from pmem.atomic import write_text
-from pmem.config import parse_stage
+from pmem.config import bounded, parse_stage
 from pmem.errors import UserError, exit_code
 from pmem.threshold import write_threshold
 
@@ -54,6 +55,11 @@ class SweepConfig:
     """Axes of the sweep."""
     out: Path | None = None
     """Where the candidate's threshold goes; default <run>/threshold.json."""
+
+    def __post_init__(self) -> None:
+        bounded(self, 0, math.inf, "cost_false", "cost_missed", "seed")
+        bounded(self, 0, 1, "alpha", "delta")
+        bounded(self, 1, 10_000, "grid_points")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,6 +1,6 @@
 """Check what memory needs: settings, folders, telemetry, threshold, routes. One line a check, with its mend.
 
-pmem doctor               exit code 0 when every check holds, 1 when one fails
+pmem doctor               exit code 0 when every check holds, 1 when one fails, 2 when the settings cannot be read
 pmem doctor --probe       also asks the configured routes
 """
 
@@ -39,7 +39,8 @@ def run(arguments: list[str]) -> int:
         print_json([asdict(check) for check in checks])
     else:
         print_checks(checks)
-    return int(any(check.verdict == "fail" for check in checks))
+    failed = [check.name for check in checks if check.verdict == "fail"]
+    return 2 if "settings" in failed else int(bool(failed))
 
 
 def examine(settings_file: Path | None, *, probe: bool = False) -> Iterator[Check]:

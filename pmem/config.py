@@ -13,6 +13,7 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from pmem.errors import UserError
+from pmem.strict_yaml import load_yaml
 
 Config = TypeVar("Config")
 
@@ -97,7 +98,7 @@ def stage_arguments(doc: str | None, default: Path, argv: list[str] | None = Non
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        values = load_yaml(Path(path).read_text(encoding="utf-8")) or {}
     except FileNotFoundError:
         raise UserError(f"config file {path} does not exist") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:

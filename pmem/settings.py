@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from pmem.errors import UserError
+from pmem.strict_yaml import load_yaml
 
 PREFIX = "PMEM_"
 MAX_CHARS = 1 << 16
@@ -184,7 +185,7 @@ def _mapping(text: str, where: str) -> dict[str, Any]:
     if len(text) > MAX_CHARS:
         raise UserError(f"{where}: more than {MAX_CHARS:,} characters; settings are a page, name the right file")
     try:
-        values = yaml.safe_load(text)
+        values = load_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{where}: not valid YAML: {' '.join(str(error).split())[:200]}") from None
     if values is None:

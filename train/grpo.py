@@ -8,6 +8,7 @@ frozen snapshots, one composite reward of measured branch values (`train.rewards
 `sft.parquet` guard against collapse (`train.stop_rules`).
 """
 
+import math
 import sys
 import warnings
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any, Literal
 
 from data.rows import read_pivots, read_sft
 from pmem.canonical import file_sha256
-from pmem.config import parse_stage
+from pmem.config import bounded, parse_stage
 from pmem.errors import UserError, exit_code
 from pmem.policy_file import read_policy
 from pmem.prompt import PROMPT_VERSION
@@ -101,6 +102,13 @@ class GrpoConfig:
     """Longest prompt with its answer."""
     keep_checkpoints: bool = False
     """Keep the checkpoints after the run has ended well."""
+
+    def __post_init__(self) -> None:
+        bounded(self, 0, math.inf, "learning_rate", "lora_alpha", "warmup_steps", "num_epochs", "max_minutes", "beta", "dev_rows")
+        bounded(self, 0, math.inf, "max_grad_norm", "final_lr_share")
+        bounded(self, 1, math.inf, "lora_rank", "lora_layers", "max_steps", "max_tokens", "prompts_per_step", "batches_per_step")
+        bounded(self, 1, math.inf, "max_completion_tokens", "eval_every", "save_every")
+        bounded(self, 0.01, 100, "temperature")
 
 
 def run(config: GrpoConfig) -> dict[str, Any]:

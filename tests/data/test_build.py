@@ -167,6 +167,11 @@ def test_zero_usable_labels_is_one_sentence(tmp_path: Path) -> None:
         build(BuildConfig(labels=()))
     with pytest.raises(UserError, match=r"nope\.jsonl does not exist"):
         build(BuildConfig(rollouts=(tmp_path / "nope.jsonl",)))
+    only, cut_off = snapshot_row(), tmp_path / "cut_off.jsonl"
+    cut_off.write_text('{"format": "pmem.rollout/1"', encoding="utf-8")
+    with pytest.raises(UserError, match=r"cut_off\.jsonl line 1"):
+        built(tmp_path, [only], labels_of(only, "not_needed"), rollouts=(cut_off,))
+    assert not (tmp_path / "sft.parquet").exists()
     with pytest.raises(UserError, match="unknown label kind 'guess'"):
         BuildConfig(kinds={"guess": 1.0})
 

@@ -79,5 +79,8 @@ def test_a_sheet_is_never_overwritten_and_must_be_one(config: HumanConfig, tmp_p
     config.sheet.write_text("a,b\n1,2\n" if config.sheet.suffix == ".csv" else "[1]\n")
     with pytest.raises(UserError, match=r"column 'snapshot_id' is missing|not a JSON object"):
         collect(config)
+    config.sheet.write_bytes(b"\x00\xff\xfe\x81")
+    with pytest.raises(UserError, match="is not a sheet in UTF-8 text"):
+        collect(config)
     with pytest.raises(UserError, match=r"must end in \.csv or \.jsonl"):
         HumanConfig(sheet=tmp_path / "sheet.xlsx")

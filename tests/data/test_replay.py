@@ -1,6 +1,7 @@
 """Replay: a snapshot after every tool step, what the runtime's session shows, the same bytes every time."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,9 @@ def test_unusable_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "rollouts.jsonl").write_text('{"format": "pmem.rollout/1", "task_id": "x"')
     assert exit_code(lambda: replay(config(tmp_path)) and 0) == 2
     assert "line 1: not valid JSON" in capsys.readouterr().err
+    write_rollouts(tmp_path / "rollouts.jsonl", [rollout(TASK, *tool("ls", "a"))])
+    with pytest.raises(UserError, match="no rollout is of family 'nope'"):
+        replay(replace(config(tmp_path), splits=SplitConfig(heldout_families=("nope",))))
     assert not (tmp_path / "s.parquet").exists()
 
 
@@ -158,6 +162,7 @@ def test_rows_read_back_render_as_the_session_saw_them(files: Path) -> None:
         ("writer.miss_rate=3", "miss_rate"),
         ("cadence=0", "cadence is 0"),
         ("trajectory_steps=65", "trajectory_steps is 65"),
+        ("splits.weights={train: .nan}", "weights is .*nan"),
     ],
 )
 def test_unusable_settings_are_one_sentence(override: str, says: str) -> None:

@@ -279,7 +279,7 @@ def test_doctor_names_what_is_wrong(capsys: pytest.CaptureFixture[str], place: P
     checks = {check["name"]: check for check in told_json(capsys, "doctor", code=1)}
     assert {name for name, check in checks.items() if check["verdict"] == "fail"} == {"state folder", "threshold", "route"}
     monkeypatch.setenv("PMEM_CADENCE", "1")
-    (only,) = told_json(capsys, "doctor", code=1)
+    (only,) = told_json(capsys, "doctor", code=2)
     assert only["verdict"] == "fail" and "PMEM_CADENCE" in only["found"]
 
 

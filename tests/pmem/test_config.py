@@ -54,7 +54,13 @@ def test_a_bad_override_is_one_sentence(override: str, says: str, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [(b"[1,2", "not valid YAML"), (b"\xff\xfe", "not valid YAML"), (b"seed: 2024-99-99", "not valid YAML"), (b"- a", "mapping")],
+    [
+        (b"seed: 1\nname: x\nseed: 2\n", "line 3: key 'seed' stands twice"),
+        (b"[1,2", "not valid YAML"),
+        (b"\xff\xfe", "not valid YAML"),
+        (b"seed: 2024-99-99", "not valid YAML"),
+        (b"- a", "mapping"),
+    ],
 )
 def test_a_bad_file_is_one_sentence(content: bytes, says: str, tmp_path: Path) -> None:
     path = tmp_path / "stage.yaml"
