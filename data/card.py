@@ -48,7 +48,7 @@ def card_text(
         "## SFT rows",
         _sft(rows, decisions_before),
         "## Leakage checks",
-        _leakage(snapshots, chosen, probes),
+        _leakage(snapshots, chosen, rows, probes),
         "## Licences",
         _licences(rollouts),
     ]
@@ -165,7 +165,7 @@ def _sft(rows: Sequence[Row], before: Counter[str]) -> str:
     return f"{_table(head, lines)}\n\n{share}"
 
 
-def _leakage(snapshots: Sequence[Row], chosen: Chosen, wanted: bool) -> str:
+def _leakage(snapshots: Sequence[Row], chosen: Chosen, rows: Sequence[Row], wanted: bool) -> str:
     straddling = _straddling_tasks(snapshots)
     said = f"* tasks that stand in two splits: {len(straddling)}{' (' + ', '.join(straddling[:5]) + ')' if straddling else ''}"
     if not wanted:
@@ -173,7 +173,7 @@ def _leakage(snapshots: Sequence[Row], chosen: Chosen, wanted: bool) -> str:
     measured = {name: labels.verdict for name, labels in chosen.items() if labels.label_kind == "counterfactual"}
     verdicts = measured or {name: labels.verdict for name, labels in chosen.items()}
     try:
-        probes = leakage.probe_all(snapshots, verdicts)
+        probes = leakage.probe_all(snapshots, verdicts, taught={row["snapshot_id"] for row in rows if row["split"] == "train"})
     except ImportError:
         return f"{said}\n* bag-of-words probes: not run, scikit-learn is not installed (it comes with the extra `eval`)"
     lines = [

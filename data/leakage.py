@@ -1,13 +1,16 @@
-"""Does the phrasing give the answer away? Bag-of-words probes of the prompt, trained on `train`, read on held-out families.
+"""Does the phrasing give the answer away? Bag-of-words probes of the prompt, trained on the snapshots that became train rows (what a
+policy learns from), read on held-out families.
 
-without bank: nothing to compare the plan with · last step only · full: and whether the newest thought's words stand in the bank.
+without bank: nothing to compare the plan with · last step only · full: and what each clause of the plan shares with the bank.
 The first two must stay at or below 0.75 AUROC and 10 points below the full one (docs/design/calibration.md: only comparing may tell).
 """
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from data.snapshots import to_policy_snapshot
@@ -19,7 +22,9 @@ MAX_AUROC = 0.75
 MIN_GAP = 0.10
 MIN_OF_EACH = 10
 """Fewer snapshots of either verdict than this in train or in the tested split give no figure."""
+FRAME_SHARE = 0.02
 _TOKEN = re.compile(r"\w+|[^\w\s]")
+_CLAUSES = re.compile(r"[.;:]|, | then ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +38,20 @@ class Probe:
     num_not_needed: int
 
 
-def probe_all(rows: Sequence[Row], verdicts: dict[str, str], *, splits: Sequence[str] = ("heldout", "test")) -> list[Probe]:
-    """Every view on every split. Raises ImportError without scikit-learn."""
+def probe_all(
+    rows: Sequence[Row],
+    verdicts: dict[str, str],
+    *,
+    taught: Collection[str] | None = None,
+    splits: Sequence[str] = ("heldout", "test"),
+) -> list[Probe]:
+    """Every view on every split. `taught`: ids of the train snapshots to learn from (None: all). Raises ImportError without
+    scikit-learn."""
     known = [row for row in rows if verdicts.get(row["snapshot_id"]) in {"need", "not_needed"}]
-    train = [row for row in known if row["split"] == "train"]
+    train = [row for row in known if row["split"] == "train" and (taught is None or row["snapshot_id"] in taught)]
+    frame = _frame_words(train)
     return [
-        _probe(name, view, train, [row for row in known if row["split"] == split], split, verdicts)
+        _probe(name, partial(view, frame), train, [row for row in known if row["split"] == split], split, verdicts)
         for name, view in VIEWS.items()
         for split in splits
     ]
@@ -59,20 +72,33 @@ def breaches(probes: Sequence[Probe]) -> list[str]:
     return found
 
 
-def _without_bank(snapshot: Snapshot) -> list[str]:
+def _frame_words(train: Sequence[Row]) -> frozenset[str]:
+    """Words of so many bank entries that they frame a fact rather than say it."""
+    entries = [set(_words(entry["content"])) for row in train for entry in row["bank_before"]["entries"]]
+    counts = Counter(word for entry in entries for word in entry)
+    return frozenset(word for word, count in counts.items() if count > FRAME_SHARE * len(entries) and count > 1)
+
+
+def _words(text: str) -> list[str]:
+    return _TOKEN.findall(text.lower())
+
+
+def _without_bank(frame: frozenset[str], snapshot: Snapshot) -> list[str]:
     bare = snapshot.model_copy(update={"bank": BankState()})
-    return _TOKEN.findall(render_messages(bare)[1]["content"].lower())
+    return _words(render_messages(bare)[1]["content"])
 
 
-def _last_step(snapshot: Snapshot) -> list[str]:
+def _last_step(frame: frozenset[str], snapshot: Snapshot) -> list[str]:
     shown: dict[str, Any] = snapshot.window[-1].model_dump(include={"tool", "call", "outcome", "digest", "thought"})
-    return _TOKEN.findall(json.dumps(shown, ensure_ascii=False).lower())
+    return _words(json.dumps(shown, ensure_ascii=False))
 
 
-def _full(snapshot: Snapshot) -> list[str]:
-    words = _TOKEN.findall(render_messages(snapshot)[1]["content"].lower())
-    bank = {word for entry in snapshot.bank.entries for word in _TOKEN.findall(entry.content.lower())}
-    thought = set(_TOKEN.findall((snapshot.window[-1].thought or "").lower())) if snapshot.window else set()
+def _full(frame: frozenset[str], snapshot: Snapshot) -> list[str]:
+    words = _words(render_messages(snapshot)[1]["content"])
+    entries = [set(_words(entry.content)) for entry in snapshot.bank.entries]
+    bank: set[str] = set().union(*entries)
+    plan = (snapshot.window[-1].thought or "") if snapshot.window else ""
+    thought = set(_words(plan))
     agreeing, strange = len(thought & bank), len(thought - bank)
     return [
         *words,
@@ -80,10 +106,23 @@ def _full(snapshot: Snapshot) -> list[str]:
         f"not in bank {min(strange, 16)}",
         *(f"plan only: {word}" for word in thought - bank),
         *(f"plan and bank: {word}" for word in thought & bank),
+        *(word for clause in _CLAUSES.split(plan) for word in _compared(set(_words(clause)) - frame, entries, frame)),
     ]
 
 
-VIEWS: dict[str, Callable[[Snapshot], list[str]]] = {"without bank": _without_bank, "last step only": _last_step, "full": _full}
+def _compared(clause: set[str], entries: Sequence[set[str]], frame: frozenset[str]) -> list[str]:
+    """A clause of the plan against the entry that it shares most with: how many words agree, are missing, are others."""
+    facts = [entry - frame for entry in entries]
+    best = max(facts, key=lambda fact: (len(clause & fact), -len(fact - clause)), default=set())
+    agreeing, missing, other = (min(len(part), 3) for part in (clause & best, best - clause, clause - best))
+    return [f"missing {missing}", f"agrees {agreeing} missing {missing}", f"other {other} missing {missing}"] if agreeing else []
+
+
+VIEWS: dict[str, Callable[[frozenset[str], Snapshot], list[str]]] = {
+    "without bank": _without_bank,
+    "last step only": _last_step,
+    "full": _full,
+}
 
 
 def _probe(

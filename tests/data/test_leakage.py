@@ -53,3 +53,10 @@ def test_bounds_and_too_few_snapshots() -> None:
     assert len(breaches([Probe("full", "test", 0.75, 50, 50), Probe("last step only", "test", 0.7, 50, 50)])) == 1
     rows, verdicts = world(give_away=False)
     assert all(probe.auroc is None for probe in probe_all(rows[:260], verdicts, splits=("heldout", "test")))
+
+
+def test_probes_learn_from_the_taught_snapshots_alone() -> None:
+    rows, verdicts = world(give_away=True)
+    taught = {row["snapshot_id"] for row in rows if "perhaps" not in str(row["window"]) or verdicts[row["snapshot_id"]] != "need"}
+    found = probe_all(rows, verdicts, taught=taught, splits=("heldout",))
+    assert all(probe.auroc is None for probe in found), "no need is taught, so there is nothing to learn from"
