@@ -25,6 +25,7 @@ from eval.metrics import (
     unmatched_share,
 )
 from eval.operating import View
+from eval.other_runs import other_run_figures
 from eval.promotion import Judged, Policy, judge
 from eval.report import write_report
 from eval.slices import slice_rows
@@ -46,6 +47,8 @@ class PromoteConfig:
     """Split of the figures in verdict.json."""
     also: tuple[str, ...] = ("heldout",)
     """Further splits reported beside it; no certificate is claimed there."""
+    others: dict[str, Path] = field(default_factory=dict)
+    """Name -> folder with snapshots, labels and decisions of this run's models elsewhere: imported rollouts, other agents' decisions."""
     rules: Policy = field(default_factory=Policy)
     """The rules of promotion, one line each."""
     exit_code: bool = False
@@ -131,6 +134,7 @@ def make_figures(config: PromoteConfig, evidence: Evidence) -> dict[str, Any]:
             }
             for split in config.also if split in evidence.views and evidence.views[split][config.candidate].known().need.any()
         },
+        "others": other_run_figures(config.others, evidence, seed=config.seed),
         "calibration": {
             "murphy": murphy(known.score, known.need), "spiegelhalter_z": z, "spiegelhalter_p": p_value,
             "reliability": reliability(candidate, seed=config.seed), "histogram": histogram(candidate),

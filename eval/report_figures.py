@@ -7,6 +7,7 @@ from typing import Any
 
 from eval import report_charts as charts
 from eval.evidence import Evidence
+from eval.other_runs import AGREEMENT
 from eval.report_parts import figure_block, figure_cell, figure_text, legend, section, table
 
 COLUMNS: dict[str, tuple[str, int]] = {
@@ -176,6 +177,29 @@ def elsewhere_section(figures: dict[str, Any]) -> str:
         parts.append(f"<h3>{escape(split)}</h3>{table(heads, rows)}")
     text = "Families never trained on, at the shipped threshold. No certificate is claimed there."
     return section("Elsewhere", f"<p>{text}</p>{''.join(parts) or '<p>No such split was scored.</p>'}")
+
+
+def others_section(figures: dict[str, Any]) -> str:
+    if not figures["others"]:
+        return ""
+    heads = [
+        "arm",
+        "AUROC",
+        "AUPRC",
+        "agrees with the label",
+        "speaks where the label is silent",
+        "speaks where it is not",
+        "speaks",
+    ]
+    parts = []
+    for name, found in figures["others"].items():
+        rows = [[escape(arm), *(figure_cell(shown[key], 3) for key in AGREEMENT)]
+                for arm, shown in found["arms"].items()]  # fmt: skip
+        kinds = ", ".join(f"{count} {kind}" for kind, count in found["label_kinds"].items())
+        told = f"Labels: {kinds}; {found['need']} say need, {found['not_needed']} not needed, in {found['tasks']} tasks."
+        parts.append(f"<h3>{escape(name)}</h3><p>{escape(told)}</p>{table(heads, rows)}")
+    text = "Snapshots of other agents with labels that are opinions (hindsight, teacher), not measurements: how far they and the arms "
+    return section("Labels that were not measured", f"<p>{text}agree, at the run's thresholds.</p>{''.join(parts)}")
 
 
 def sweep_section(evidence: Evidence) -> str:

@@ -56,6 +56,8 @@ class ScoreConfig:
     """Default <run>/labels.parquet; only labelled snapshots are scored, unless `only_labelled` is off."""
     only_labelled: bool = True
     """Score only snapshots that have labels."""
+    only_known: bool = False
+    """Score only snapshots whose label says need or not needed."""
     splits: tuple[str, ...] | None = None
     """Splits to score, absent ones passed over; null: all five, or `lean_splits` for the arms in `lean_arms`."""
     lean_arms: tuple[str, ...] = ("prompted", "sft")
@@ -200,6 +202,7 @@ def load(config: ScoreConfig) -> tuple[list[Snapshot], dict[str, Truth]]:
         if (
             split not in splits
             or (config.only_labelled and name not in truths)
+            or (config.only_known and not (name in truths and truths[name].known))
             or (split in config.quiet_per_episode and name not in drawn)
         ):
             continue

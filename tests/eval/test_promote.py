@@ -4,12 +4,14 @@ bytes.
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from data.labels import read_labels, write_labels
 from eval import promote, summary, sweep
 from eval.ab import AbConfig
 from eval.ab import summary as ab_summary
@@ -82,6 +84,29 @@ def test_a_second_run_writes_the_same_bytes(run: Path) -> None:
     before = [path.read_bytes() for path in (RunFiles(run).verdict, RunFiles(run).report, RunFiles(run).figures)]
     assert promote.main([f"run={run}"]) == 0
     assert before == [path.read_bytes() for path in (RunFiles(run).verdict, RunFiles(run).report, RunFiles(run).figures)]
+
+
+def test_labels_that_were_not_measured_are_compared_and_marked(run: Path, tmp_path: Path) -> None:
+    before = [path.read_bytes() for path in (RunFiles(run).verdict, RunFiles(run).report, RunFiles(run).figures)]
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    labels = [{**row, "label_kind": "teacher"} for row in read_labels(RunFiles(other).labels)]
+    write_labels(RunFiles(other).labels, labels)
+    try:
+        assert promote.main([f"run={run}", f"others={{recorded: {other}}}"]) == 0
+        found = json.loads(RunFiles(run).figures.read_text())["others"]["recorded"]
+        assert set(found["label_kinds"]) == {"teacher"} and found["need"] > 0 and found["not_needed"] > 0
+        never = found["not_needed"] / (found["need"] + found["not_needed"])
+        assert found["arms"]["rules"]["agreement"]["value"] == pytest.approx(never, abs=0.05)
+        assert found["arms"]["sft_grpo"]["agreement"]["value"] > never
+        assert found["arms"]["prompted"]["auroc"]["value"] < found["arms"]["sft_grpo"]["auroc"]["value"]
+        assert "Labels that were not measured" in RunFiles(run).report.read_text()
+        shutil.rmtree(other / "decisions")
+        with pytest.raises(UserError, match=r"others\.recorded: .* holds no decisions"):
+            promote.main([f"run={run}", f"others={{recorded: {other}}}"])
+    finally:
+        for path, content in zip((RunFiles(run).verdict, RunFiles(run).report, RunFiles(run).figures), before):
+            path.write_bytes(content)
 
 
 def test_the_page_stands_alone_and_escapes_what_models_say(run: Path) -> None:
