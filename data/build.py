@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Literal
 
 from data.card import card_text
+from data.easier import easier
 from data.labels import LABEL_KINDS, SnapshotLabels, group_labels, read_labels
+from data.notes import status_note
 from data.progress import track
-from data.rows import REMINDER, SILENCE, WOULD_SAY, write_sft
+from data.rows import REMINDER, SILENCE, WOULD_SAY, lesson_file, write_sft
 from data.snapshots import read_snapshots, to_policy_snapshot, trajectory_steps
 from data.splits import SPLITS, hash_fraction
 from data.tables import Row
@@ -27,10 +29,11 @@ from data.would_say import would_say
 from pmem.atomic import write_text
 from pmem.canonical import content_id
 from pmem.config import bounded, parse_stage
-from pmem.envelope import Operation, render_envelope
+from pmem.envelope import Operation, citations, render_envelope
 from pmem.errors import UserError, exit_code
 from pmem.prompt import PROMPT_VERSION, render_messages
 from pmem.settings import Settings
+from pmem.snapshot import Snapshot
 
 DEFAULT = Path("configs/build.yaml")
 MAX_REMINDER_CHARS = Settings().reminder_max_chars
@@ -66,6 +69,10 @@ class BuildConfig:
     """Rows with a longer prompt are left out and counted: training never cuts a row."""
     would_say: bool = True
     """Give the silent train rows a second row with what they would have said (data/would_say.py)."""
+    status_notes: bool = False
+    """Teach a private status that names what the agent does and announces, each with the entry that bears on it (data/notes.py)."""
+    course: tuple[int, ...] = ()
+    """Bank sizes of easier views of the train rows (data/easier.py), each in a file of its own beside `out`, for `train.sft`."""
     probes: bool = True
     """Run the leakage probes of the card (needs scikit-learn)."""
 
@@ -75,7 +82,7 @@ class BuildConfig:
         if self.share_speak is not None and not 0 < self.share_speak < 1:
             raise UserError(f"share_speak must lie between 0 and 1, not {self.share_speak}")
         bounded(self, 0, math.inf, "unknown_weight", "kinds")
-        bounded(self, 1, math.inf, "max_train_rows", "max_prompt_chars")
+        bounded(self, 1, math.inf, "max_train_rows", "max_prompt_chars", "course")
         if unknown := sorted(set(self.splits) - set(SPLITS)):
             raise UserError(f"splits: unknown split {unknown[0]!r}; known are {', '.join(SPLITS)}")
 
@@ -188,22 +195,37 @@ def _cut(speaking: list[Target], silent: list[Target], limit: int | None) -> lis
     return speaking[:num_speaking] + silent[: limit - num_speaking]
 
 
-def sft_rows(target: Target, operations: Sequence[Operation], *, with_would_say: bool = False) -> Iterator[Row]:
+def sft_rows(target: Target, operations: Sequence[Operation], config: BuildConfig) -> Iterator[Row]:
     """The row of a target, and with what its silence would have said the second one (train rows only).
 
     `operations` are what a writer without misses and errors does at that boundary.
     """
     snapshot = to_policy_snapshot(target.snapshot)
-    answers = [(target.decision, target.reminder)]
-    if with_would_say and target.reminder is None and target.snapshot["split"] == "train":
-        sentence = would_say(snapshot)
-        answers += [] if sentence is None else [(WOULD_SAY, sentence)]
+    wanted = config.would_say and target.reminder is None and target.snapshot["split"] == "train"
+    yield from _rows(target, snapshot, operations, would_say(snapshot) if wanted else None, config)
+
+
+def lesson_rows(target: Target, num_entries: int, config: BuildConfig) -> Iterator[Row]:
+    """The rows of a train target seen with a bank of `num_entries`; none where it is not known which entry bears on the plan."""
+    snapshot = to_policy_snapshot(target.snapshot)
+    sentence = would_say(snapshot) if target.reminder is None else None
+    view = easier(snapshot, citations(target.reminder or sentence or ""), num_entries)
+    if view is not None:
+        yield from _rows(target, view, (), sentence if config.would_say else None, config)
+
+
+def _rows(
+    target: Target, snapshot: Snapshot, operations: Sequence[Operation], would_have_said: str | None, config: BuildConfig
+) -> Iterator[Row]:
+    note = status_note(snapshot) if config.status_notes else None
+    written = operations if note is None else (*(one for one in operations if one.op != note.op), note)
+    answers = [(target.decision, target.reminder)] + ([] if would_have_said is None else [(WOULD_SAY, would_have_said)])
     for decision, reminder in answers:
         row = {
             "snapshot_id": target.snapshot["snapshot_id"],
             "split": target.snapshot["split"],
             "prompt_messages": list(render_messages(snapshot)),
-            "completion": render_envelope(operations, reminder),
+            "completion": render_envelope(written, reminder),
             "decision": decision,
             "weight": target.weight,
         }
@@ -229,7 +251,7 @@ def build(config: BuildConfig) -> list[Row]:
     rows = [
         row
         for target in track(kept, "building", unit="rows")
-        for row in sft_rows(target, operations[target.snapshot["snapshot_id"]], with_would_say=config.would_say)
+        for row in sft_rows(target, operations[target.snapshot["snapshot_id"]], config)
     ]
     card = card_text(
         snapshots_file=config.snapshots,
@@ -242,9 +264,16 @@ def build(config: BuildConfig) -> list[Row]:
         rollouts=config.rollouts,
         probes=config.probes,
     )
+    for size in config.course:
+        lesson = [row for target in kept if _teaches_lesson(target) for row in lesson_rows(target, size, config)]
+        write_sft(lesson_file(config.out, size), lesson, trajectory_steps=trajectory_steps(config.snapshots))
     write_sft(config.out, rows, trajectory_steps=trajectory_steps(config.snapshots))
     write_text(config.out.parent / "card.md", card)
     return rows
+
+
+def _teaches_lesson(target: Target) -> bool:
+    return target.snapshot["split"] == "train" and target.labels.verdict != "unknown"
 
 
 def _chosen(snapshots: Sequence[Row], groups: dict[str, list[SnapshotLabels]], config: BuildConfig) -> dict[str, SnapshotLabels]:

@@ -54,6 +54,11 @@ def write_sft(path: Path, rows: Iterable[Row], *, trajectory_steps: int | None =
     return write_table(path, gather(SFT_SCHEMA, rows), sort_by=["row_id"], facts=facts)
 
 
+def lesson_file(rows: Path, num_entries: int) -> Path:
+    """The rows of the lesson with banks of `num_entries`, beside a file of SFT rows."""
+    return rows.with_name(f"{rows.stem}.bank{num_entries}{rows.suffix}")
+
+
 def window_of(path: Path) -> dict[str, int]:
     """`{"trajectory_steps": …}` of a file of SFT rows, for `policy.json`: runtime and rows must show the same window. Empty when the
     file does not say."""

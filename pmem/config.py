@@ -64,8 +64,8 @@ def bounded(config: object, low: float, high: float, *names: str) -> None:
 
 
 def _numbers(value: Any) -> list[float]:
-    if isinstance(value, dict):
-        return [number for item in value.values() for number in _numbers(item)]
+    if isinstance(value, dict | tuple):
+        return [number for item in (value.values() if isinstance(value, dict) else value) for number in _numbers(item)]
     return [value] if isinstance(value, int | float) and not isinstance(value, bool) else []
 
 

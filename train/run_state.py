@@ -15,6 +15,8 @@ from pmem.atomic import write_text
 RUN_STATE_NAME = "pmem_run.json"
 DECAY_SHARE = 0.3
 """Last part of the plan over which the learning rate falls: the skill sets in late and abruptly, and needs the peak until then."""
+RECENT_BATCHES = 24
+"""Batches of a lesson over which its decision loss is averaged (`train.course`)."""
 MEASURE_STEPS = 6
 """Steps before the first projection; the very first ones warm caches and are slow."""
 
@@ -29,6 +31,12 @@ class RunState:
     elapsed_s: float = 0.0
     tokens_seen: int = 0
     rows_seen: int = 0
+    batches_seen: int = 0
+    num_lessons: int = 0
+    lesson_ends: list[int] = field(default_factory=list)
+    """After how many batches each lesson of a course was over."""
+    recent_decisions: list[float] = field(default_factory=list)
+    """Decision losses of the newest batches of the lesson under way."""
     best_score: float = -math.inf
     best_step: int = 0
     num_stale: int = 0
@@ -42,6 +50,29 @@ class RunState:
     def seconds(self) -> float:
         """Seconds of training so far, earlier sessions included."""
         return self.elapsed_s + time.monotonic() - self._resumed_at
+
+    @property
+    def in_course(self) -> bool:
+        """Whether the rows trained now are still those of a lesson."""
+        return len(self.lesson_ends) < self.num_lessons
+
+    def saw_batch(self, num_rows: int, decision_nll: float) -> None:
+        """Count one batch that was trained on."""
+        self.rows_seen += num_rows
+        self.batches_seen += 1
+        if self.in_course:
+            self.recent_decisions = [*self.recent_decisions, decision_nll][-RECENT_BATCHES:]
+
+    def lesson_learned(self, until: float) -> bool:
+        """Whether the newest batches of the lesson went well enough to end it."""
+        recent = self.recent_decisions
+        return len(recent) == RECENT_BATCHES and sum(recent) < until * RECENT_BATCHES
+
+    def end_lesson(self, level: int, num_batches: int) -> None:
+        """Record that lesson `level` is over after `num_batches` batches of the run; again in a resumed run: nothing happens."""
+        if level == len(self.lesson_ends):
+            self.lesson_ends.append(num_batches)
+            self.recent_decisions = []
 
     def fit_plan(self, step: int, session_steps: int) -> None:
         """Fit the plan to what the rest of `max_minutes` allows at the speed of this session; a slow beginning is made good later."""

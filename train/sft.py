@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from data.rows import read_sft
+from data.rows import lesson_file, read_sft
 from pmem.canonical import file_sha256
 from pmem.config import bounded, parse_stage
 from pmem.errors import UserError, exit_code
@@ -66,6 +66,10 @@ class SftConfig:
     """Rows in one forward pass on one device."""
     batches_per_step: int = 1
     """Forward passes in one optimizer step."""
+    course: tuple[int, ...] = ()
+    """Bank sizes of the lessons trained first, easiest first; `data.build` with the same setting writes their rows."""
+    course_until: float = 0.45
+    """A lesson is over when its mean decision loss falls below this (0.69 is a guess), or its rows are used up."""
     decision_weight: float = 1.0
     """Weight of the decision token against the mean of the row's other completion tokens."""
     pair_weight: float = 0.0
@@ -113,6 +117,8 @@ def run(config: SftConfig) -> dict[str, Any]:
     point = check_decision(tokenizer, config.base or base.name)
     rows = list(read_sft(config.rows))
     train = token_rows(tokenizer, [row for row in rows if row["split"] == "train"], max_tokens=config.max_tokens)
+    course = [token_rows(tokenizer, list(read_sft(lesson_file(config.rows, size))), max_tokens=config.max_tokens)
+              for size in config.course]  # fmt: skip
     dev = token_rows(tokenizer, [row for row in rows if row["split"] == "dev"][: config.dev_rows], max_tokens=config.max_tokens)
     check_rows(train, dev, config)
     if is_main():
@@ -125,8 +131,9 @@ def run(config: SftConfig) -> dict[str, Any]:
         },
         "rows": file_sha256(config.rows),
         "base": model_hash(base),
+        "course": [file_sha256(lesson_file(config.rows, size)) for size in config.course],
     }
-    return train_rows(config, base, tokenizer, point, train, dev, fingerprint)
+    return train_rows(config, base, tokenizer, point, train, dev, course, fingerprint)
 
 
 def check_rows(train: Sequence[TokenRow], dev: Sequence[TokenRow], config: SftConfig) -> None:

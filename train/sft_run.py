@@ -40,14 +40,17 @@ def train_rows(
     point: DecisionPoint,
     train: Sequence[TokenRow],
     dev: Sequence[TokenRow],
+    course: Sequence[Sequence[TokenRow]],
     fingerprint: dict[str, Any],
 ) -> dict[str, Any]:
     """Train, keep the best step, write the folder."""
-    num_shared = common_prefix([row.prompt_ids for row in (*train, *dev)]) if config.share_prefix else 0
+    in_course = [row for lesson in course for row in lesson]
+    num_shared = common_prefix([row.prompt_ids for row in (*train, *dev, *in_course)]) if config.share_prefix else 0
     collator = Collator(tokenizer.pad_token_id, num_shared, decision_weights(train, config.speak_share))
     with main_first():
         resumed = prepare(config.out, fingerprint)
-    run = RunState(num_steps=planned_steps(config, len(train)), max_minutes=config.max_minutes)
+    num_steps = planned_steps(config, len(train), len(in_course))
+    run = RunState(num_steps=num_steps, max_minutes=config.max_minutes, num_lessons=len(course))
     if resumed:
         run.load(resumed)
     model = trained_model(config, base, tokenizer)
@@ -62,13 +65,15 @@ def train_rows(
         point=point,
         share_prefix=config.share_prefix,
         run=run,
+        course=course,
+        course_until=config.course_until,
         warmup_steps=config.warmup_steps,
         final_lr_share=config.final_lr_share,
     )
     watch(trainer, config, dev, point, collator, resumed)
     trainer.train(resume_from_checkpoint=str(resumed) if resumed else None)
     best = checkpoint_folder(config.out) / "best"
-    if not dev:
+    if not best.exists():
         save_trained(trainer.model, best)
     with main_first():
         if num_processes() > 1:
@@ -78,11 +83,11 @@ def train_rows(
     return write(config, model, tokenizer, point, run, scores, fingerprint, trainer.state.global_step, train)
 
 
-def planned_steps(config: "SftConfig", num_rows: int) -> int:
+def planned_steps(config: "SftConfig", num_rows: int, in_course: int = 0) -> int:
     """Steps of the whole plan, before any time limit."""
     if config.max_steps is not None:
         return config.max_steps
-    return max(1, math.ceil(num_rows * config.num_epochs / (config.rows_per_batch * config.batches_per_step)))
+    return max(1, math.ceil((in_course + num_rows * config.num_epochs) / (config.rows_per_batch * config.batches_per_step)))
 
 
 def trained_model(config: "SftConfig", base: Path, tokenizer: Any) -> Any:

@@ -17,6 +17,7 @@ from trl import SFTTrainer
 from serve.decision_tokens import DecisionPoint
 from train.batches import Collator, LengthBuckets, shared_rows
 from train.checkpoints import writing
+from train.course import Course
 from train.dev import DevScores, dev_scores
 from train.head import log_masses
 from train.loading import base_causal
@@ -44,10 +45,13 @@ class RowTrainer(SharedParts, SFTTrainer):
         point: DecisionPoint,
         share_prefix: bool,
         run: RunState,
+        course: Sequence[Sequence[TokenRow]],
+        course_until: float,
         warmup_steps: int,
         final_lr_share: float,
     ) -> None:
-        self.rows, self.collator, self.decision_weight, self.share_prefix = list(rows), collator, decision_weight, share_prefix
+        self.lessons, self.rows, self.course_until = [list(lesson) for lesson in course], list(rows), course_until
+        self.collator, self.decision_weight, self.share_prefix = collator, decision_weight, share_prefix
         self.pair_weight, self.point = pair_weight, point
         self.run, self.warmup_steps, self.final_lr_share = run, warmup_steps, final_lr_share
         columns = Dataset.from_dict({"input_ids": [[index] for index in range(len(rows))], "labels": [[0]] * len(rows)})
@@ -56,12 +60,18 @@ class RowTrainer(SharedParts, SFTTrainer):
         self.model_accepts_loss_kwargs = False  # our loss is a mean over rows; the Trainer then averages over accumulation
 
     def get_train_dataloader(self) -> DataLoader:
-        """Length-bucketed batches; accelerate splits them over processes."""
-        lengths, speaks = [row.num_tokens for row in self.rows], [row.speaks for row in self.rows]
-        groups = [row.group for row in self.rows]
-        sampler = LengthBuckets(lengths, speaks, groups, batch_size=self.args.per_device_train_batch_size, seed=self.args.seed)
-        loader: DataLoader = DataLoader(self.rows, batch_sampler=sampler, collate_fn=self.collator)  # type: ignore[arg-type]
-        return self.accelerator.prepare(loader)
+        """Length-bucketed batches, those of the course first; accelerate splits them over processes."""
+        sampler: Any = self._buckets(self.rows)
+        if self.lessons:
+            lessons = [self._buckets(lesson) for lesson in self.lessons]
+            num_batches = self.run.most_steps * self.args.gradient_accumulation_steps
+            sampler = Course(lessons, sampler, run=self.run, until=self.course_until, num_batches=num_batches)
+        rows: Any = [row for part in (*self.lessons, self.rows) for row in part]
+        return self.accelerator.prepare(DataLoader(rows, batch_sampler=sampler, collate_fn=self.collator))
+
+    def _buckets(self, rows: Sequence[TokenRow]) -> LengthBuckets:
+        lengths, speaks, groups = zip(*((row.num_tokens, row.speaks, row.group) for row in rows))
+        return LengthBuckets(lengths, speaks, groups, batch_size=self.args.per_device_train_batch_size, seed=self.args.seed)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, torch.Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
@@ -82,7 +92,7 @@ class RowTrainer(SharedParts, SFTTrainer):
             shifted = model(**taken, use_cache=False, fused_lm_head=True).log_probs
             log_probs = torch.nn.functional.pad(shifted, (1, 0))
         parts = sft_loss(log_probs, inputs, self.decision_weight, self.pair_weight, odds)
-        self.run.rows_seen += len(inputs["input_ids"])
+        self.run.saw_batch(len(inputs["input_ids"]), parts.decision_nll)
         self.run.tokens_seen += int(inputs["attention_mask"].sum()) + len(inputs["input_ids"]) * inputs["prefix_ids"].shape[1]
         self._metrics["train"]["content_nll"].append(parts.content_nll)
         self._metrics["train"]["decision_nll"].append(parts.decision_nll)
@@ -130,7 +140,7 @@ class DevCallback(TrainerCallback):
         self.log.write(step, scores.as_log())
         self._scored_step = step
         value = scores.auroc if self.select_by == "auroc" else -(scores.decision_nll + scores.content_nll)
-        if value > self.run.best_score:
+        if value > self.run.best_score and not self.run.in_course:
             self.run.best_score, self.run.best_step, self.run.num_stale = value, step, 0
             with writing(self.best_folder):
                 save_trained(model, self.best_folder)

@@ -8,7 +8,7 @@ import pytest
 
 from data.build import BuildConfig, Target, balance, build, reweight
 from data.labels import SnapshotLabels, write_labels
-from data.rows import read_sft
+from data.rows import lesson_file, read_sft
 from data.snapshots import snapshot_columns, to_policy_snapshot, write_snapshots
 from data.would_say import would_say
 from pmem.envelope import Envelope, parse_envelope
@@ -208,3 +208,27 @@ def test_without_a_plan_that_an_entry_bears_on_nothing_would_be_said(thought: st
     step = SNAPSHOT.window[0].model_copy(update={"thought": thought})
     bank = BankState(entries=(Entry(id="tm-k-1", kind="knowledge", content=content, created=1, touched=1),), next_number=2)
     assert would_say(SNAPSHOT.model_copy(update={"window": (step,), "bank": bank})) is None
+
+
+def test_lessons_and_status_notes(tmp_path: Path) -> None:
+    need, quiet, opinion = snapshot_row(step=1), snapshot_row(step=2), snapshot_row(step=3)
+    labels = [
+        *labels_of(need, "need", candidate("it", 0.4)), *labels_of(quiet, "not_needed"),
+        *labels_of(opinion, "unknown", candidate("a", 0.4)),
+    ]  # fmt: skip
+    rows = built(tmp_path, [need, quiet, opinion], labels, course=(1,), status_notes=True)
+    (only,) = [row for row in read_sft(lesson_file(tmp_path / "sft.parquet", 1))]
+    assert only["snapshot_id"] == need["snapshot_id"], "an unknown verdict and a silence about nothing teach no lesson"
+    assert (
+        "# Task\n(none)\n" in only["prompt_messages"][1]["content"] and only["prompt_messages"][1]["content"].count("- [tm-") == 1
+    )
+    for row in (*rows, only):
+        (operation,) = [one for one in _envelope(row).operations if one.op == "update_status"]
+        assert " ~ " in str(operation.content)
+    assert not any("update_status" in row["completion"] for row in built(tmp_path, [need, quiet], labels[:3]))
+
+
+def _envelope(row: dict[str, Any]) -> Envelope:
+    read = parse_envelope(row["completion"])
+    assert isinstance(read, Envelope)
+    return read
