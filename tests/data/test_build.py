@@ -217,7 +217,7 @@ def test_lessons_and_status_notes(tmp_path: Path) -> None:
         *labels_of(opinion, "unknown", candidate("a", 0.4)),
     ]  # fmt: skip
     rows = built(tmp_path, [need, quiet, opinion], labels, course=(1,), status_notes=True)
-    (only,) = [row for row in read_sft(lesson_file(tmp_path / "sft.parquet", 1))]
+    (only,) = list(read_sft(lesson_file(tmp_path / "sft.parquet", 1)))
     assert only["snapshot_id"] == need["snapshot_id"], "an unknown verdict and a silence about nothing teach no lesson"
     assert (
         "# Task\n(none)\n" in only["prompt_messages"][1]["content"] and only["prompt_messages"][1]["content"].count("- [tm-") == 1
