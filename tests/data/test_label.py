@@ -97,7 +97,7 @@ def test_nothing_to_label_is_one_sentence(snapshots: Path, tmp_path: Path) -> No
     with pytest.raises(UserError, match="unknown split 'nope'"):
         config(snapshots, tmp_path / "l.parquet", per_episode={"nope": 3})
     with pytest.raises(UserError, match="ray_address"):
-        label(config(snapshots, tmp_path / "l.parquet", ray_address="nowhere:1"))
+        label(config(snapshots, tmp_path / "l.parquet", ray_address="nowhere"))
     assert not (tmp_path / "l.parquet.partial").exists()
     with pytest.raises(UserError, match="num_branches"):
         config(snapshots, tmp_path / "l.parquet", num_branches=1)
