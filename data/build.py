@@ -19,7 +19,7 @@ from data.easier import easier
 from data.labels import LABEL_KINDS, SnapshotLabels, group_labels, read_labels
 from data.notes import status_note
 from data.progress import track
-from data.rows import REMINDER, SILENCE, WOULD_SAY, lesson_file, write_sft
+from data.rows import REMINDER, SILENCE, WOULD_SAY, remove_lessons, write_lesson, write_sft
 from data.snapshots import read_snapshots, to_policy_snapshot, trajectory_steps
 from data.splits import SPLITS, hash_fraction
 from data.tables import Row
@@ -83,6 +83,10 @@ class BuildConfig:
             raise UserError(f"share_speak must lie between 0 and 1, not {self.share_speak}")
         bounded(self, 0, math.inf, "unknown_weight", "kinds")
         bounded(self, 1, math.inf, "max_train_rows", "max_prompt_chars", "course")
+        if list(self.course) != sorted(set(self.course)):
+            raise UserError(f"course is {list(self.course)}; write each bank size once, the smallest first")
+        if self.out.name == "card.md":
+            raise UserError("out is card.md, where the card of the build goes; choose a name that ends in .parquet")
         if unknown := sorted(set(self.splits) - set(SPLITS)):
             raise UserError(f"splits: unknown split {unknown[0]!r}; known are {', '.join(SPLITS)}")
 
@@ -264,11 +268,13 @@ def build(config: BuildConfig) -> list[Row]:
         rollouts=config.rollouts,
         probes=config.probes,
     )
-    for size in config.course:
-        lesson = [row for target in kept if _teaches_lesson(target) for row in lesson_rows(target, size, config)]
-        write_sft(lesson_file(config.out, size), lesson, trajectory_steps=trajectory_steps(config.snapshots))
+    remove_lessons(config.out)
     write_sft(config.out, rows, trajectory_steps=trajectory_steps(config.snapshots))
     write_text(config.out.parent / "card.md", card)
+    for size in config.course:
+        write_lesson(
+            config.out, size, [row for target in kept if _teaches_lesson(target) for row in lesson_rows(target, size, config)]
+        )
     return rows
 
 

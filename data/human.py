@@ -9,6 +9,7 @@ the bank such as [tm-k-1]. Empty verdicts are passed over, so a half-filled shee
 
 import csv
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,11 +19,11 @@ from typing import Any, Literal, TextIO
 
 from data.labels import VERDICTS, write_labels
 from data.snapshots import read_snapshots, to_policy_snapshot
-from data.splits import hash_fraction
+from data.splits import SPLITS, hash_fraction
 from data.tables import Row
 from pmem.atomic import replacing
 from pmem.bank import render_entries
-from pmem.config import parse_stage
+from pmem.config import bounded, parse_stage
 from pmem.envelope import citations
 from pmem.errors import UserError, exit_code
 
@@ -51,6 +52,9 @@ class HumanConfig:
     def __post_init__(self) -> None:
         if self.sheet.suffix not in {".csv", ".jsonl"}:
             raise UserError(f"sheet {self.sheet} must end in .csv or .jsonl")
+        bounded(self, 1, math.inf, "limit")
+        if unknown := sorted(set(self.splits) - set(SPLITS)):
+            raise UserError(f"splits: unknown split {unknown[0]!r}; known are {', '.join(SPLITS)}")
 
 
 def export(config: HumanConfig) -> int:

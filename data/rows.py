@@ -1,11 +1,14 @@
 """The two files that `train` reads: `sft.parquet` (`data.build`) and `pivots.parquet` (`data.pivots`); keys: docs/design/files.md."""
 
+import glob
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
 from data.tables import Row, gather, metadata, read_rows, with_format, write_rows, write_table
+from pmem.canonical import file_sha256
+from pmem.errors import UserError
 
 MESSAGES_TYPE = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
 CANDIDATE_TYPE = pa.struct(
@@ -43,20 +46,45 @@ PIVOT_SCHEMA = with_format(
         pa.field("policy_hash", pa.string()),
     ],
 )
+LESSON_OF = "lesson_of"
 SILENCE, REMINDER, WOULD_SAY = "silence", "reminder", "would_say"
 """Values of the `decision` column. A `would_say` row repeats a silent row of its snapshot with what that row would have said: it
 teaches the sentence, never the decision."""
 
 
-def write_sft(path: Path, rows: Iterable[Row], *, trajectory_steps: int | None = None) -> int:
+def write_sft(
+    path: Path, rows: Iterable[Row], *, trajectory_steps: int | None = None, facts: dict[str, str] | None = None
+) -> int:
     """Write SFT rows sorted by `row_id`, with the length of their window in the file's metadata; returns how many."""
-    facts = {} if trajectory_steps is None else {"trajectory_steps": str(trajectory_steps)}
-    return write_table(path, gather(SFT_SCHEMA, rows), sort_by=["row_id"], facts=facts)
+    window = {} if trajectory_steps is None else {"trajectory_steps": str(trajectory_steps)}
+    return write_table(path, gather(SFT_SCHEMA, rows), sort_by=["row_id"], facts={**window, **(facts or {})})
 
 
 def lesson_file(rows: Path, num_entries: int) -> Path:
     """The rows of the lesson with banks of `num_entries`, beside a file of SFT rows."""
     return rows.with_name(f"{rows.stem}.bank{num_entries}{rows.suffix}")
+
+
+def write_lesson(rows: Path, num_entries: int, lesson: Iterable[Row]) -> int:
+    """Write a lesson beside the SFT rows it goes before, bound to them by their hash; returns its number of rows."""
+    return write_sft(lesson_file(rows, num_entries), lesson, facts={LESSON_OF: file_sha256(rows)})
+
+
+def read_lesson(rows: Path, num_entries: int) -> Iterator[Row]:
+    """Yield the rows of a lesson. Raises UserError when it is not there or was built for other rows."""
+    path = lesson_file(rows, num_entries)
+    mend = f"build them together with `python -m data.build course=[{num_entries}] out={rows}`"
+    if not path.is_file():
+        raise UserError(f"{path}, the lesson with banks of {num_entries}, does not exist; {mend}")
+    if metadata(path).get(LESSON_OF) != file_sha256(rows):
+        raise UserError(f"{path} was not built together with {rows}; {mend}")
+    return read_sft(path)
+
+
+def remove_lessons(rows: Path) -> None:
+    """Remove the lessons of an earlier build of `rows`."""
+    for path in rows.parent.glob(f"{glob.escape(rows.stem)}.bank*{rows.suffix}"):
+        path.unlink()
 
 
 def window_of(path: Path) -> dict[str, int]:

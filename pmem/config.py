@@ -82,7 +82,21 @@ def stage_parser(doc: str | None, default: Path) -> argparse.ArgumentParser:
 
 def parse_stage(kind: type[Config], doc: str | None, default: Path, argv: list[str] | None = None) -> Config:
     """Parse the command line of a stage into its config. The YAML may be left out: `python -m data.label seed=3` works."""
-    return load_config(kind, *stage_arguments(doc, default, argv))
+    path, overrides = stage_arguments(doc, default, argv)
+    config = load_config(kind, path, overrides)
+    check_out(config, path)
+    return config
+
+
+def check_out(config: object, file: Path) -> None:
+    """Raise UserError when the file that a stage writes, its `out`, is one that it reads."""
+    out = getattr(config, "out", None)
+    if not isinstance(out, Path):
+        return
+    for name, inputs in (("config", file), *((field.name, getattr(config, field.name)) for field in dataclasses.fields(config))):  # type: ignore[arg-type]
+        for given in inputs if isinstance(inputs, tuple) else (inputs,):
+            if name != "out" and isinstance(given, Path) and given.exists() and out.exists() and given.samefile(out):
+                raise UserError(f"out is {out}, which this command reads as {name}; name another file to write")
 
 
 def stage_arguments(doc: str | None, default: Path, argv: list[str] | None = None) -> tuple[Path, list[str]]:

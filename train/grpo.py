@@ -104,9 +104,21 @@ class GrpoConfig:
     """Keep the checkpoints after the run has ended well."""
 
     def __post_init__(self) -> None:
-        bounded(self, 0, math.inf, "learning_rate", "lora_alpha", "warmup_steps", "num_epochs", "max_minutes", "beta", "dev_rows")
+        bounded(
+            self,
+            0,
+            math.inf,
+            "lora_rank",
+            "learning_rate",
+            "lora_alpha",
+            "warmup_steps",
+            "num_epochs",
+            "max_minutes",
+            "beta",
+            "dev_rows",
+        )
         bounded(self, 0, math.inf, "max_grad_norm", "final_lr_share")
-        bounded(self, 1, math.inf, "lora_rank", "lora_layers", "max_steps", "max_tokens", "prompts_per_step", "batches_per_step")
+        bounded(self, 1, math.inf, "lora_layers", "max_steps", "max_tokens", "prompts_per_step", "batches_per_step")
         bounded(self, 1, math.inf, "max_completion_tokens", "eval_every", "save_every")
         bounded(self, 0.01, 100, "temperature")
 

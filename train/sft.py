@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from data.rows import lesson_file, read_sft
+from data.rows import lesson_file, read_lesson, read_sft
 from pmem.canonical import file_sha256
 from pmem.config import bounded, parse_stage
 from pmem.errors import UserError, exit_code
@@ -101,7 +101,9 @@ class SftConfig:
         bounded(self, 0, math.inf, "learning_rate", "lora_rank", "lora_alpha", "warmup_steps", "weight_decay", "num_epochs")
         bounded(self, 0, math.inf, "max_minutes", "decision_weight", "pair_weight", "max_grad_norm", "dev_rows")
         bounded(self, 1, math.inf, "rows_per_batch", "batches_per_step", "eval_every", "save_every", "log_every")
-        bounded(self, 1, math.inf, "max_steps", "max_tokens")
+        bounded(self, 1, math.inf, "max_steps", "max_tokens", "course", "patience")
+        bounded(self, 0, math.inf, "course_until", "dev_rows")
+        bounded(self, 0, 1, "final_lr_share")
 
 
 def run(config: SftConfig) -> dict[str, Any]:
@@ -117,8 +119,7 @@ def run(config: SftConfig) -> dict[str, Any]:
     point = check_decision(tokenizer, config.base or base.name)
     rows = list(read_sft(config.rows))
     train = token_rows(tokenizer, [row for row in rows if row["split"] == "train"], max_tokens=config.max_tokens)
-    course = [token_rows(tokenizer, list(read_sft(lesson_file(config.rows, size))), max_tokens=config.max_tokens)
-              for size in config.course]  # fmt: skip
+    course = [token_rows(tokenizer, list(read_lesson(config.rows, size)), max_tokens=config.max_tokens) for size in config.course]
     dev = token_rows(tokenizer, [row for row in rows if row["split"] == "dev"][: config.dev_rows], max_tokens=config.max_tokens)
     check_rows(train, dev, config)
     if is_main():

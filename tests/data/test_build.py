@@ -226,6 +226,9 @@ def test_lessons_and_status_notes(tmp_path: Path) -> None:
         (operation,) = [one for one in _envelope(row).operations if one.op == "update_status"]
         assert " ~ " in str(operation.content)
     assert not any("update_status" in row["completion"] for row in built(tmp_path, [need, quiet], labels[:3]))
+    assert not lesson_file(tmp_path / "sft.parquet", 1).exists(), "a lesson of an earlier build does not stay behind"
+    with pytest.raises(UserError, match="each bank size once, the smallest first"):
+        BuildConfig(course=(3, 1))
 
 
 def _envelope(row: dict[str, Any]) -> Envelope:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pmem.atomic import replacing
-from pmem.config import bounded, load_config
+from pmem.config import bounded, load_config, parse_stage
 from pmem.errors import UserError, exit_code
 
 
@@ -131,3 +131,23 @@ def test_an_interrupt_while_a_command_still_imports_is_no_traceback(package: str
     program = f"import sys; sys.argv = ['-m']; import {package}; raise KeyboardInterrupt"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ended.returncode in (-2, 130) and "stopped" in ended.stderr and "Traceback" not in ended.stderr
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Copying:
+    sources: tuple[Path, ...] = ()
+    sheet: Path = Path("none.csv")
+    out: Path = Path("out.jsonl")
+
+
+def test_a_stage_never_writes_over_what_it_reads(tmp_path: Path) -> None:
+    config, source, link = tmp_path / "stage.yaml", tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    config.write_text("{}")
+    source.write_text("kept")
+    link.symlink_to(source)
+    for override, name in ((f"sources=[{source}]", "sources"), (f"sheet={source}", "sheet"), (f"sources=[{link}]", "sources")):
+        with pytest.raises(UserError, match=f"out is .*a.jsonl, which this command reads as {name}; name another"):
+            parse_stage(Copying, None, config, [str(config), override, f"out={source}"])
+    with pytest.raises(UserError, match="reads as config"):
+        parse_stage(Copying, None, config, [str(config), f"out={config}"])
+    assert parse_stage(Copying, None, config, [f"sources=[{source}]", f"out={tmp_path / 'new.jsonl'}"]).sources == (source,)

@@ -1,12 +1,13 @@
 """A course: lessons in their order, each until it is learned or used up, and the same batches again after a stop."""
 
 import dataclasses
+import shutil
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from data.rows import lesson_file, write_sft
+from data.rows import write_lesson, write_sft
 from pmem.errors import UserError
 from tests.tiny import tiny_model
 from tests.train.contradictions import contradiction_rows
@@ -73,7 +74,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_sft(
         folder / "sft.parquet", [*contradiction_rows(24, seed=1, split="train"), *contradiction_rows(8, seed=2, split="dev")]
     )
-    write_sft(lesson_file(folder / "sft.parquet", 1), contradiction_rows(8, seed=3, split="train"))
+    write_lesson(folder / "sft.parquet", 1, contradiction_rows(8, seed=3, split="train"))
     return folder
 
 
@@ -96,6 +97,11 @@ def test_a_course_is_trained_first_and_resumes(place: Path, monkeypatch: pytest.
     assert losses(again.out) == losses(config.out)
 
 
-def test_a_lesson_that_was_not_built_is_one_sentence(place: Path) -> None:
-    with pytest.raises(UserError, match=r"sft\.bank2\.parquet does not exist"):
+def test_a_lesson_that_was_not_built_with_these_rows_is_one_sentence(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"sft\.bank2\.parquet, the lesson with banks of 2, does not exist; .* course=\[2\]"):
         run(config_of(place, "none", course=(2,)))
+    for path in place.glob("*.parquet"):
+        shutil.copy(path, tmp_path)
+    write_sft(tmp_path / "sft.parquet", contradiction_rows(12, seed=9, split="train"))
+    with pytest.raises(UserError, match=r"bank1\.parquet was not built together with"):
+        run(config_of(place, "stale", rows=tmp_path / "sft.parquet", course=(1,)))
