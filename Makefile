@@ -114,7 +114,7 @@ $(RUN)/sft.parquet: $(call config,build.yaml) $(RUN)/labels.parquet
 	$(PY) -m data.build $< snapshots=$(RUN)/snapshots.parquet labels=[$(RUN)/labels.parquet] rollouts=$(call list,$(ROLLOUT_FILES)) out=$@
 
 $(RUN)/base.path: $(RUN)/.variables
-	$(PY) -m train.base $(MODEL) > $@
+	$(PY) -m train.base $(MODEL) > $@.part && mv $@.part $@
 
 $(D)/rules.parquet: $(call config,score.yaml) $(RUN)/labels.parquet
 	$(PY) -m eval.score $< run=$(RUN) arm=rules
