@@ -19,7 +19,7 @@ from data.easier import easier
 from data.labels import LABEL_KINDS, SnapshotLabels, group_labels, read_labels
 from data.notes import status_note
 from data.progress import track
-from data.rows import REMINDER, SILENCE, WOULD_SAY, remove_lessons, write_lesson, write_sft
+from data.rows import REMINDER, SILENCE, WOULD_SAY, lesson_file, remove_lessons, write_lesson, write_sft
 from data.snapshots import read_snapshots, to_policy_snapshot, trajectory_steps
 from data.splits import SPLITS, hash_fraction
 from data.tables import Row
@@ -343,11 +343,12 @@ def main() -> int:
     config = parse_stage(BuildConfig, __doc__, DEFAULT)
     rows = build(config)
     count = Counter(row["decision"] for row in rows)
+    written = [config.out, *(lesson_file(config.out, size) for size in config.course), config.out.parent / "card.md"]
     chars = [sum(len(message["content"]) for message in row["prompt_messages"]) for row in rows]
     print(
         f"built {count[REMINDER] + count[SILENCE]} rows ({count[REMINDER]} reminders, {count[WOULD_SAY]} of the silent ones with what "
         f"they would have said), prompts of {sum(chars) / len(chars):.0f} characters in the mean, "
-        f"{max(chars)} at most -> {config.out}, {config.out.parent / 'card.md'}"
+        f"{max(chars)} at most -> {', '.join(map(str, written))}"
     )
     return 0
 
