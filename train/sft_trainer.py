@@ -45,10 +45,10 @@ class RowTrainer(SharedParts, SFTTrainer):
         point: DecisionPoint,
         share_prefix: bool,
         run: RunState,
-        course: Sequence[Sequence[TokenRow]],
-        course_until: float,
         warmup_steps: int,
         final_lr_share: float,
+        course: Sequence[Sequence[TokenRow]] = (),
+        course_until: float = 0.0,
     ) -> None:
         self.lessons, self.rows, self.course_until = [list(lesson) for lesson in course], list(rows), course_until
         self.collator, self.decision_weight, self.share_prefix = collator, decision_weight, share_prefix
