@@ -131,8 +131,6 @@ class ScoreConfig:
             raise UserError(
                 f"arm {self.arm} sees no prompt, so trajectory_steps and bank_budget_tokens change nothing; leave them out"
             )
-        if self.chunk < 1 or self.samples < 0 or not 0 <= self.max_reminder_share <= 1:
-            raise UserError("chunk must be at least 1, samples at least 0 and max_reminder_share between 0 and 1")
 
     @property
     def wanted_splits(self) -> tuple[str, ...]:
