@@ -17,8 +17,9 @@ from typing import Literal
 from data.card import card_text
 from data.easier import easier
 from data.labels import LABEL_KINDS, SnapshotLabels, group_labels, read_labels
-from data.notes import status_note
+from data.notes import clauses_with_entries, status_note
 from data.progress import track
+from data.renaming import Names, names_of
 from data.rows import REMINDER, SILENCE, WOULD_SAY, lesson_file, remove_lessons, write_lesson, write_sft
 from data.snapshots import read_snapshots, to_policy_snapshot, trajectory_steps
 from data.splits import SPLITS, hash_fraction
@@ -69,10 +70,14 @@ class BuildConfig:
     """Rows with a longer prompt are left out and counted: training never cuts a row."""
     would_say: bool = True
     """Give the silent train rows a second row with what they would have said (data/would_say.py)."""
+    lists: bool = True
+    """Teach the operations; off, every list is empty: an ablation in which the decision comes before anything is written."""
     status_notes: bool = False
     """Teach a private status that names what the agent does and announces, each with the entry that bears on it (data/notes.py)."""
     course: tuple[int, ...] = ()
     """Bank sizes of easier views of the train rows (data/easier.py), each in a file of its own beside `out`, for `train.sft`."""
+    renamed: float = 0.0
+    """Share of the train snapshots that are told in other names (data/renaming.py)."""
     probes: bool = True
     """Run the leakage probes of the card (needs scikit-learn)."""
 
@@ -82,7 +87,10 @@ class BuildConfig:
         if self.share_speak is not None and not 0 < self.share_speak < 1:
             raise UserError(f"share_speak must lie between 0 and 1, not {self.share_speak}")
         bounded(self, 0, math.inf, "unknown_weight", "kinds")
+        bounded(self, 0, 1, "renamed")
         bounded(self, 1, math.inf, "max_train_rows", "max_prompt_chars", "course")
+        if self.status_notes and not self.lists:
+            raise UserError("status_notes=true writes into the list, which lists=false leaves empty; set one of them")
         if list(self.course) != sorted(set(self.course)):
             raise UserError(f"course is {list(self.course)}; write each bank size once, the smallest first")
         if self.out.name == "card.md":
@@ -199,31 +207,57 @@ def _cut(speaking: list[Target], silent: list[Target], limit: int | None) -> lis
     return speaking[:num_speaking] + silent[: limit - num_speaking]
 
 
-def sft_rows(target: Target, operations: Sequence[Operation], config: BuildConfig) -> Iterator[Row]:
-    """The row of a target, and with what its silence would have said the second one (train rows only).
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A target as its rows tell it: in its own names, or in exchanged ones."""
 
-    `operations` are what a writer without misses and errors does at that boundary.
+    target: Target
+    snapshot: Snapshot
+    operations: tuple[Operation, ...]
+    reminder: str | None
+
+
+def told(target: Target, operations: Sequence[Operation], names: Names | None, config: BuildConfig) -> Told:
+    """`operations` are what a writer without misses and errors does at that boundary; with `names` some train targets change theirs."""
+    snapshot = to_policy_snapshot(target.snapshot)
+    name, reminder = target.snapshot["snapshot_id"], target.reminder
+    operations = operations if config.lists else ()
+    if names is not None and _in_train(target) and hash_fraction(f"renamed:{name}") < config.renamed:
+        return Told(target, *names.exchanged(snapshot, operations, reminder))
+    return Told(target, snapshot, tuple(operations), reminder)
+
+
+def sft_rows(one: Told, config: BuildConfig) -> Iterator[Row]:
+    """The row of a target, and with what its silence would have said the second one (train rows only)."""
+    wanted = config.would_say and one.reminder is None and _in_train(one.target)
+    note = status_note(one.snapshot) if config.status_notes else None
+    yield from _rows(one, one.snapshot, one.operations, note, would_say(one.snapshot) if wanted else None)
+
+
+def lesson_rows(one: Told, num_entries: int, config: BuildConfig) -> Iterator[Row]:
+    """The rows of a train target seen with a bank of `num_entries`; none where it is not known which entry bears on the plan.
+
+    With status notes those are the entries that the note names, and a reminder must cite one of them.
     """
-    snapshot = to_policy_snapshot(target.snapshot)
-    wanted = config.would_say and target.reminder is None and target.snapshot["split"] == "train"
-    yield from _rows(target, snapshot, operations, would_say(snapshot) if wanted else None, config)
-
-
-def lesson_rows(target: Target, num_entries: int, config: BuildConfig) -> Iterator[Row]:
-    """The rows of a train target seen with a bank of `num_entries`; none where it is not known which entry bears on the plan."""
-    snapshot = to_policy_snapshot(target.snapshot)
-    sentence = would_say(snapshot) if target.reminder is None else None
-    view = easier(snapshot, citations(target.reminder or sentence or ""), num_entries)
+    sentence = would_say(one.snapshot) if one.reminder is None else None
+    bears = set(citations(one.reminder or sentence or ""))
+    note = status_note(one.snapshot) if config.status_notes else None
+    if note is not None:
+        noted = {entry.id for _, entry in clauses_with_entries(one.snapshot) if entry is not None}
+        if one.reminder is not None and not bears <= noted:
+            return
+        sentence, bears = sentence if bears <= noted else None, noted
+    view = easier(one.snapshot, bears, num_entries)
     if view is not None:
-        yield from _rows(target, view, (), sentence if config.would_say else None, config)
+        yield from _rows(one, view, (), note, sentence if config.would_say else None)
 
 
 def _rows(
-    target: Target, snapshot: Snapshot, operations: Sequence[Operation], would_have_said: str | None, config: BuildConfig
+    one: Told, snapshot: Snapshot, operations: Sequence[Operation], note: Operation | None, would_have_said: str | None
 ) -> Iterator[Row]:
-    note = status_note(snapshot) if config.status_notes else None
-    written = operations if note is None else (*(one for one in operations if one.op != note.op), note)
-    answers = [(target.decision, target.reminder)] + ([] if would_have_said is None else [(WOULD_SAY, would_have_said)])
+    target = one.target
+    written = operations if note is None else (*(other for other in operations if other.op != note.op), note)
+    answers = [(target.decision, one.reminder)] + ([] if would_have_said is None else [(WOULD_SAY, would_have_said)])
     for decision, reminder in answers:
         row = {
             "snapshot_id": target.snapshot["snapshot_id"],
@@ -252,11 +286,11 @@ def build(config: BuildConfig) -> list[Row]:
         raise UserError(_nothing_usable(config, groups, snapshots))
     kept = [target for split in config.splits for target in _of_split(targets, split, config)]
     operations = taught_operations(config.snapshots, {target.snapshot["snapshot_id"] for target in kept})
-    rows = [
-        row
-        for target in track(kept, "building", unit="rows")
-        for row in sft_rows(target, operations[target.snapshot["snapshot_id"]], config)
+    names = _names(kept) if config.renamed else None
+    all_told = [
+        told(target, operations[target.snapshot["snapshot_id"]], names, config) for target in track(kept, "building", unit="rows")
     ]
+    rows = [row for one in all_told for row in sft_rows(one, config)]
     card = card_text(
         snapshots_file=config.snapshots,
         snapshots=snapshots,
@@ -272,14 +306,22 @@ def build(config: BuildConfig) -> list[Row]:
     write_sft(config.out, rows, trajectory_steps=trajectory_steps(config.snapshots))
     write_text(config.out.parent / "card.md", card)
     for size in config.course:
-        write_lesson(
-            config.out, size, [row for target in kept if _teaches_lesson(target) for row in lesson_rows(target, size, config)]
-        )
+        lesson = [row for one in all_told if _teaches_lesson(one.target) for row in lesson_rows(one, size, config)]
+        write_lesson(config.out, size, lesson)
     return rows
 
 
+def _in_train(target: Target) -> bool:
+    return bool(target.snapshot["split"] == "train")
+
+
 def _teaches_lesson(target: Target) -> bool:
-    return target.snapshot["split"] == "train" and target.labels.verdict != "unknown"
+    return _in_train(target) and target.labels.verdict != "unknown"
+
+
+def _names(targets: Sequence[Target]) -> Names:
+    """The names of the train snapshots; those of other splits stay unknown to training."""
+    return names_of((target.snapshot["task_id"], to_policy_snapshot(target.snapshot)) for target in targets if _in_train(target))
 
 
 def _chosen(snapshots: Sequence[Row], groups: dict[str, list[SnapshotLabels]], config: BuildConfig) -> dict[str, SnapshotLabels]:

@@ -29,13 +29,16 @@ _OPENING = re.compile(
 
 def status_note(snapshot: Snapshot) -> Operation | None:
     """`update_status` of the newest thought; None when the agent stated none."""
+    parts = [_part(clause, entry) for clause, entry in clauses_with_entries(snapshot)]
+    return Operation("update_status", content="; ".join(parts)) if parts else None
+
+
+def clauses_with_entries(snapshot: Snapshot) -> list[tuple[str, Entry | None]]:
+    """The last clauses of the newest thought, each with the entry that bears on it."""
     thought = snapshot.window[-1].thought if snapshot.window else None
     clauses = [_OPENING.sub("", clause).strip(" .;:,") for clause in _CLAUSES.split(thought or "")]
     clauses = [clause for clause in clauses if clause][-MAX_CLAUSES:]
-    if not clauses:
-        return None
-    parts = [_part(clause, _bears_on(clause, snapshot.bank.entries)) for clause in clauses]
-    return Operation("update_status", content="; ".join(parts))
+    return [(clause, _bears_on(clause, snapshot.bank.entries)) for clause in clauses]
 
 
 def _part(clause: str, entry: Entry | None) -> str:
@@ -43,11 +46,11 @@ def _part(clause: str, entry: Entry | None) -> str:
 
 
 def _bears_on(clause: str, entries: Sequence[Entry]) -> Entry | None:
-    """The entry that speaks of the same thing (what stands behind `the`) and shares most stems; stems of many entries count less.
+    """The entry that speaks of the same thing (what stands behind an article) and shares most stems; stems of many entries count less.
 
     A fact about the thing goes before a failure; a failure, or a fact where the clause names no thing, need only share enough.
     """
-    order, named = _stems(clause), _named(clause)
+    order, things = _stems(clause), _things(clause)
     words = {entry.id: set(_stems(entry.content)) for entry in entries}
     common = Counter(stem for stems in words.values() for stem in stems)
 
@@ -55,19 +58,29 @@ def _bears_on(clause: str, entries: Sequence[Entry]) -> Entry | None:
         shared = [place for place, stem in enumerate(order) if stem in words[entry.id]]
         own = [place for place in shared if common[order[place]] == 1]
         weight, fact = sum(1 / common[order[place]] for place in shared), entry.kind == "knowledge"
-        same = bool(named & words[entry.id])
-        bears = same or (weight >= 1 and not (fact and named))
+        same = _same_thing(things, _things(entry.content), words[entry.id])
+        bears = same or (weight >= 1 and not (fact and things))
         return bears, fact and same, round(weight, 6), -(own or [len(order)])[0]
 
     best = max(entries, key=rank, default=None)
     return best if best is not None and rank(best)[0] else None
 
 
-def _named(text: str) -> set[str]:
-    """Stems of the thing that is spoken of: the telling ones of two words behind an article, participles aside."""
-    pairs = re.findall(r"\bthe (\w+)(?: (\w+))?", text.casefold())
-    words = [word for first, second in pairs for word in (first, "" if second.endswith("ed") else second)]
-    return {word[:STEM_CHARS] for word in words if word in telling_words(text)}
+def _same_thing(things: Sequence[frozenset[str]], others: Sequence[frozenset[str]], words: set[str]) -> bool:
+    """A thing of the clause and one of the entry are one when neither says more than the other: `evans refund` is a `refund`,
+    not the `adams refund`. An entry without a thing need only hold a word of one."""
+    if not others:
+        return any(thing & words for thing in things)
+    return any(thing <= other or other <= thing for thing in things for other in others)
+
+
+def _things(text: str) -> list[frozenset[str]]:
+    """What stands behind each article, one or two words, as stems: the telling ones, participles aside."""
+    telling = telling_words(text)
+    pairs = re.findall(r"\b(?:the|an?) (\w+)(?: (\w+))?", text.casefold())
+    named = ([first, "" if second.endswith("ed") else second] for first, second in pairs)
+    things = (frozenset(word[:STEM_CHARS] for word in words if word in telling) for words in named)
+    return [thing for thing in things if thing]
 
 
 def _stems(text: str) -> list[str]:

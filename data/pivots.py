@@ -24,7 +24,7 @@ from pmem.errors import UserError, exit_code
 from pmem.prompt import render_messages
 
 DEFAULT = Path("configs/pivots.yaml")
-COLUMNS = ("snapshot_id", "sample_index", "model_hash", "spoke", "matched_candidate_id", "decision", "reason")
+COLUMNS = ("snapshot_id", "sample_index", "model_hash", "spoke", "matched_candidate_id", "decision", "reason", "list_text")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

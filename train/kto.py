@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from data.pivots import read_samples
 from data.rows import read_pivots
 from pmem.canonical import file_sha256
 from pmem.config import load_config, stage_arguments
@@ -33,6 +34,9 @@ class KtoConfig:
     """Pivots, written by `data.pivots`."""
     start: Path = Path("runs/quickstart/sft")
     """Model folder of the SFT policy."""
+    samples: Path | None = None
+    """Sampled answers of the SFT policy (`eval.score samples=8`): an answer has the list that the policy wrote there first; empty
+    for empty lists."""
     out: Path = Path("runs/quickstart/kto")
     """Model folder to write."""
     seed: int = 17
@@ -59,8 +63,13 @@ class KtoConfig:
     """Costs of a reminder."""
 
 
-def judged_answers(rows: Iterable[Mapping[str, Any]], prompts: Mapping[str, str], config: KtoConfig) -> list[dict[str, Any]]:
-    """`prompt`, `completion`, `label` of each answer worth learning from, in the order of the pivots."""
+def judged_answers(
+    rows: Iterable[Mapping[str, Any]], prompts: Mapping[str, str], lists: Mapping[str, str], config: KtoConfig
+) -> list[dict[str, Any]]:
+    """`prompt`, `completion`, `label` of each answer worth learning from, in the order of the pivots.
+
+    `lists` holds the list before the decision by snapshot; empty where it holds none.
+    """
     answers = []
     for row in rows:
         pivot = pivot_of(row)
@@ -68,9 +77,16 @@ def judged_answers(rows: Iterable[Mapping[str, Any]], prompts: Mapping[str, str]
         best = max(values.values(), default=0.0)
         for reminder, value in values.items():
             if value >= best - 1e-9 or value < best - config.margin:
-                completion = render_envelope((), reminder)
+                list_text, newline, line = render_envelope((), reminder).partition("\n")
+                completion = f"{lists.get(pivot.snapshot_id, list_text)}{newline}{line}"
                 answers.append({"prompt": prompts[pivot.snapshot_id], "completion": completion, "label": value >= best - 1e-9})
     return answers
+
+
+def _lists(samples: Path | None) -> dict[str, str]:
+    """The list of the first sample that wrote one, by snapshot."""
+    written = [] if samples is None else [row for rows in read_samples(samples).values() for row in rows if row["list_text"]]
+    return {row["snapshot_id"]: row["list_text"] for row in reversed(written)}
 
 
 def _values(pivot: Pivot, reward: RewardConfig) -> dict[str | None, float]:
@@ -89,7 +105,8 @@ def run(config: KtoConfig) -> dict[str, Any]:
     tokenizer = load_tokenizer(config.start)
     point = check_decision(tokenizer, str(config.start))
     rows = list(read_pivots(config.pivots))
-    answers = judged_answers(rows, {row["snapshot_id"]: rendered(tokenizer, row) for row in rows}, config)
+    prompts = {row["snapshot_id"]: rendered(tokenizer, row) for row in rows}
+    answers = judged_answers(rows, prompts, _lists(config.samples), config)
     helped = sum(answer["label"] for answer in answers)
     if len(answers) < config.answers_per_step or helped in (0, len(answers)):
         raise UserError(

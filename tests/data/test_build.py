@@ -211,7 +211,9 @@ def test_without_a_plan_that_an_entry_bears_on_nothing_would_be_said(thought: st
 
 
 def test_lessons_and_status_notes(tmp_path: Path) -> None:
-    need, quiet, opinion = snapshot_row(step=1), snapshot_row(step=2), snapshot_row(step=3)
+    spoken = SNAPSHOT.window[0].model_copy(update={"thought": "Next: write with semicolons."})
+    sees = snapshot_columns(SNAPSHOT.model_copy(update={"window": (spoken,)}))
+    need, quiet, opinion = snapshot_row(step=1, **sees), snapshot_row(step=2), snapshot_row(step=3, **sees)
     labels = [
         *labels_of(need, "need", candidate("it", 0.4)), *labels_of(quiet, "not_needed"),
         *labels_of(opinion, "unknown", candidate("a", 0.4)),
@@ -219,6 +221,7 @@ def test_lessons_and_status_notes(tmp_path: Path) -> None:
     rows = built(tmp_path, [need, quiet, opinion], labels, course=(1,), status_notes=True)
     (only,) = list(read_sft(lesson_file(tmp_path / "sft.parquet", 1)))
     assert only["snapshot_id"] == need["snapshot_id"], "an unknown verdict and a silence about nothing teach no lesson"
+    assert "write with semicolons ~ semicolons" in only["completion"]
     assert (
         "# Task\n(none)\n" in only["prompt_messages"][1]["content"] and only["prompt_messages"][1]["content"].count("- [tm-") == 1
     )
@@ -227,8 +230,34 @@ def test_lessons_and_status_notes(tmp_path: Path) -> None:
         assert " ~ " in str(operation.content)
     assert not any("update_status" in row["completion"] for row in built(tmp_path, [need, quiet], labels[:3]))
     assert not lesson_file(tmp_path / "sft.parquet", 1).exists(), "a lesson of an earlier build does not stay behind"
+    unseen = snapshot_row(step=4)
+    built(tmp_path, [need, unseen], labels[:2] + labels_of(unseen, "need", candidate("b", 0.4)), course=(1,), status_notes=True)
+    assert [row["snapshot_id"] for row in read_sft(lesson_file(tmp_path / "sft.parquet", 1))] == [need["snapshot_id"]], (
+        "a reminder of what the note does not name teaches no lesson"
+    )
     with pytest.raises(UserError, match="each bank size once, the smallest first"):
         BuildConfig(course=(3, 1))
+
+
+def test_names_are_exchanged_in_train_rows_only(tmp_path: Path) -> None:
+    rows = [snapshot_row(step=1), snapshot_row(step=2, split="dev"), *(snapshot_row(step=9, task_id=f"t{n}") for n in range(9))]
+    rows[2:] = [
+        {**row, "task_messages": ["Go."], "window": [], "bank_before": {"status": None, "entries": []}} for row in rows[2:]
+    ]
+    labels = [label for row in rows for label in labels_of(row, "not_needed")]
+    plain = {row["snapshot_id"]: row for row in built(tmp_path, rows, labels, would_say=False)}
+    other = {row["snapshot_id"]: row for row in built(tmp_path, rows, labels, would_say=False, renamed=1.0)}
+    changed = {name for name, row in plain.items() if row["prompt_messages"] != other[name]["prompt_messages"]}
+    assert changed == {rows[0]["snapshot_id"]}
+    assert all(row["decision"] == other[name]["decision"] for name, row in plain.items())
+
+
+def test_without_lists_the_decision_comes_first(tmp_path: Path) -> None:
+    need = snapshot_row(step=1)
+    (row,) = built(tmp_path, [need], labels_of(need, "need", candidate("it", 0.4)), lists=False)
+    assert row["completion"].startswith("<operations>[]</operations>\n<context_for_action>")
+    with pytest.raises(UserError, match="status_notes=true writes into the list"):
+        BuildConfig(lists=False, status_notes=True)
 
 
 def _envelope(row: dict[str, Any]) -> Envelope:

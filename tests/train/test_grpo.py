@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from data.rows import write_pivots, write_sft
+from eval.decisions import Decision, write_decisions
 from pmem.errors import UserError
 from pmem.policy_file import model_hash, read_policy
 from pmem.prompt import prompt_text
@@ -101,11 +102,22 @@ def test_kto_learns_from_helped_and_harmed_answers(place: Path) -> None:
     config = KtoConfig(
         pivots=place / "pivots.parquet", start=place / "sft", out=place / "kto", max_steps=1, lora_rank=4, answers_per_step=4
     )
-    answers = judged_answers(rows, {row["snapshot_id"]: row["snapshot_id"] for row in rows}, config)
+    prompts = {row["snapshot_id"]: row["snapshot_id"] for row in rows}
+    answers = judged_answers(rows, prompts, {}, config)
     silences = [answer for answer in answers if answer["completion"].endswith("<no_intervention/>")]
     assert [answer["label"] for answer in silences] == [True, False] * 4  # every second plan breaks a fact
     assert sum(answer["label"] for answer in answers) == len(rows)  # one best answer each
-    assert run_kto(config)["steps"] == 1
+    written = '<operations>[{"op":"update_status","content":"on it"}]</operations>'
+    with_list = judged_answers(rows, prompts, {rows[0]["snapshot_id"]: written}, config)
+    assert [answer["completion"].startswith(written) for answer in with_list[:2]] == [True, True]
+    assert with_list[2:] == answers[2:] and all(answer["completion"].startswith("<operations>[]<") for answer in answers)
+    samples = [
+        Decision(snapshot_id=row["snapshot_id"], arm="sft", decision="silent", reason="ok", sample_index=index, list_text=written)
+        for row in rows
+        for index in range(2)
+    ]
+    write_decisions(place / "samples.parquet", samples)
+    assert run_kto(dataclasses.replace(config, samples=place / "samples.parquet"))["steps"] == 1
     assert read_policy(place / "kto").config["stage"] == "kto"
     with pytest.raises(UserError, match="KTO needs both"):
         run_kto(dataclasses.replace(config, answers_per_step=1000))
