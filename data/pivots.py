@@ -39,6 +39,8 @@ class PivotConfig:
     """Labels files; only measured (counterfactual) labels count."""
     out: Path = Path("runs/pivots.parquet")
     """The pivots to write."""
+    filtered: bool = True
+    """Off: every sampled snapshot is taken, differing samples or not (an ablation)."""
     mean_ceiling: float = 0.95
     """Snapshots whose samples are worth this much in the mean have nothing left to learn."""
     malformed: float = -1.0
@@ -103,6 +105,8 @@ def sample_value(sample: Row, labels: SnapshotLabels, config: PivotConfig) -> fl
 def select(scored: Sequence[Scored], config: PivotConfig) -> list[Scored]:
     """Pivots, and as many quiet snapshots as bring the share where silence is right between its bounds. By hash, not luck."""
     ordered = sorted(scored, key=lambda one: hash_fraction(f"pivot:{one.snapshot['snapshot_id']}"))
+    if not config.filtered:
+        return ordered[: config.max_pivots]
     pivots = [one for one in ordered if one.variance > 0 and one.mean < config.mean_ceiling]
     speak = [one for one in pivots if not one.silence_is_right]
     quiet = [one for one in pivots if one.silence_is_right]

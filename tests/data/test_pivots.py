@@ -55,6 +55,12 @@ def test_agreeing_samples_and_solved_snapshots_are_no_pivots() -> None:
     assert [one.snapshot["snapshot_id"] for one in chosen] == ["1"]
 
 
+def test_without_the_filter_every_sampled_snapshot_is_taken() -> None:
+    three = [scored(1, (0.5, 0.9), 0.4), scored(2, (0.9, 0.9), 0.4), scored(3, (0.96, 1.0), 0.5)]
+    assert {one.snapshot["snapshot_id"] for one in select(three, PivotConfig(filtered=False))} == {"1", "2", "3"}
+    assert len(select(three, PivotConfig(filtered=False, max_pivots=2))) == 2
+
+
 @pytest.mark.parametrize("num_quiet", [0, 2, 30])
 def test_silence_is_right_in_a_third_to_a_half(num_quiet: int) -> None:
     speak = [scored(number, (0.5, 0.9), 0.4) for number in range(20)]
@@ -72,7 +78,7 @@ def run(folder: Path, num: int, **changes: Any) -> PivotConfig:
     rows = [row for one in snapshots for group in [labels(0.4 if one["step"] % 2 else -0.1, one["snapshot_id"])]
             for row in (group.silence, *group.candidates)]  # fmt: skip
     write_labels(folder / "l.parquet", [row for row in rows if row])
-    answers = [{**answer, "snapshot_id": one["snapshot_id"], "sample_index": index, "model_hash": "abc"}
+    answers = [{**answer, "snapshot_id": one["snapshot_id"], "sample_index": index, "model_hash": "abc", "list_text": None}
                for one in snapshots for index, answer in enumerate([SILENT, SPOKEN])]  # fmt: skip
     pq.write_table(pa.Table.from_pylist(answers), folder / "d.parquet")
     paths = {"decisions": folder / "d.parquet", "snapshots": folder / "s.parquet", "labels": (folder / "l.parquet",)}
