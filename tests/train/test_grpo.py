@@ -109,8 +109,11 @@ def test_kto_learns_from_helped_and_harmed_answers(place: Path) -> None:
     assert sum(answer["label"] for answer in answers) == len(rows)  # one best answer each
     written = '<operations>[{"op":"update_status","content":"on it"}]</operations>'
     with_list = judged_answers(rows, prompts, {rows[0]["snapshot_id"]: written}, config)
-    assert [answer["completion"].startswith(written) for answer in with_list[:2]] == [True, True]
-    assert with_list[2:] == answers[2:] and all(answer["completion"].startswith("<operations>[]<") for answer in answers)
+    name = rows[0]["snapshot_id"]
+    assert all(
+        answer["completion"].startswith(written if answer["prompt"] == name else "<operations>[]<") for answer in with_list
+    )
+    assert all(answer["completion"].startswith("<operations>[]<") for answer in answers) and len(with_list) == len(answers)
     samples = [
         Decision(snapshot_id=row["snapshot_id"], arm="sft", decision="silent", reason="ok", sample_index=index, list_text=written)
         for row in rows
