@@ -5,7 +5,7 @@
 #   make quickstart MODEL=hub/id           another base model (hub id or local folder)
 #   make quickstart SERVE=vllm             serve through vLLM and score over HTTP
 #   make quickstart CONFIGS=my/configs     your own configs; what lacks there is taken from configs/
-#   make quickstart CONFIGS=configs/cpu-full RUN=runs/cpu-full    twins of 1,400 tasks, 40 minutes of SFT (not yet run whole)
+#   make quickstart CONFIGS=configs/cpu-full RUN=runs/cpu-full    twins of 1,400 tasks, 33 minutes of SFT
 #   make test | make slow | make lint      fast tests, slow tests (with SERVE=vllm also those of a real vLLM), linters
 #
 # Rules are the files of a run: a stopped run goes on where it stood, a changed input rebuilds what depends on it.
