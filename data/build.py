@@ -93,6 +93,9 @@ class BuildConfig:
             raise UserError("status_notes=true writes into the list, which lists=false leaves empty; set one of them")
         if list(self.course) != sorted(set(self.course)):
             raise UserError(f"course is {list(self.course)}; write each bank size once, the smallest first")
+        for given in (self.snapshots, *self.labels):
+            if given.parent == self.out.parent and given.match(f"{self.out.stem}.bank*{self.out.suffix}"):
+                raise UserError(f"{given} has the name of a lesson of out, which this command writes; name another out")
         if self.out.name == "card.md":
             raise UserError("out is card.md, where the card of the build goes; choose a name that ends in .parquet")
         if unknown := sorted(set(self.splits) - set(SPLITS)):

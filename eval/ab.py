@@ -9,6 +9,7 @@ differences against never and rules with exact McNemar, power, and one row a tri
 """
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -97,6 +98,7 @@ class AbConfig:
             raise UserError("zero trials: num_tasks, other_tasks, cadence, width and threads must be at least 1")
         bounded(self, 1, 80, "num_acts")
         bounded(self, 0, 1, "expected_difference")
+        bounded(self, 0, math.inf, "seed", "first_seed")
         for arm in (*self.arms, self.candidate):
             if arm not in ARMS:
                 raise UserError(f"unknown arm {arm!r}; known are {', '.join(ARMS)}")
@@ -108,11 +110,13 @@ class AbConfig:
 
 def main(argv: list[str] | None = None) -> int:
     config = parse_stage(AbConfig, __doc__, Path("configs/ab.yaml"), argv)
+    files = RunFiles(config.run)
+    files.check_out(config.out or files.ab, files.ab)
     started = time.perf_counter()
     harness = Harness(config, open_runner(config))
     results = harness.run()
     content = summary(config, results)
-    write_text(config.out or RunFiles(config.run).ab, json.dumps(content, indent=1) + "\n")
+    write_text(config.out or files.ab, json.dumps(content, indent=1) + "\n")
     rates = ", ".join(f"{arm} {entry['figures']['pass_rate']['value']:.2f}" for arm, entry in content["arms"].items())
     power = content["power"]["power"]
     stated = f"power {power:.0%}" if power is not None else "no power stated"

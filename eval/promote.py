@@ -6,6 +6,7 @@ Reads decisions/*.parquet, threshold.json, sweep.json and ab.json of the run; wr
 """
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +32,7 @@ from eval.report import write_report
 from eval.slices import slice_rows
 from eval.statistics import NOT_MEASURED, Figure, augrc, bootstrap, murphy, spiegelhalter
 from pmem.atomic import write_text
-from pmem.config import parse_stage
+from pmem.config import bounded, parse_stage
 from pmem.errors import exit_code
 
 
@@ -59,6 +60,9 @@ class PromoteConfig:
     """Example decisions shown in full."""
     seed: int = 17
     """Of the bootstrap."""
+
+    def __post_init__(self) -> None:
+        bounded(self, 0, math.inf, "seed", "num_examples")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -64,6 +64,13 @@ class RunFiles:
         """Where `eval.sweep` puts the threshold of an arm that is not the candidate."""
         return self.run / "thresholds" / f"{arm}.json"
 
+    def check_out(self, out: Path, own: Path) -> None:
+        """Raise UserError when `out` is a file of this run that is not the caller's `own`."""
+        others = (self.snapshots, self.labels, self.threshold, self.sweep, self.ab, self.verdict, self.figures, self.report)
+        for path in (*others, *self.scored_arms().values()):
+            if path != own and path.exists() and out.exists() and out.samefile(path):
+                raise UserError(f"out is {out}, which is {path.name} of this run; name another file to write")
+
     def scored_arms(self) -> dict[str, Path]:
         """Arms that have a decisions file, in report order."""
         return {arm: self.decisions(arm) for arm in ARMS if self.decisions(arm).exists()}

@@ -186,6 +186,7 @@ def main(argv: list[str] | None = None) -> int:
 def load(config: ScoreConfig) -> tuple[list[Snapshot], dict[str, Truth]]:
     """Snapshots of the wanted splits in order of id, and what is known of them. Raises UserError when there is none."""
     splits, files = config.wanted_splits, RunFiles(config.run)
+    files.check_out(config.target, files.variant(config.arm, config.variant))
     path, labels = config.snapshots or files.snapshots, config.labels or files.labels
     if (config.trajectory_steps or 0) > (held := trajectory_steps(path)):
         raise UserError(

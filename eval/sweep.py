@@ -65,6 +65,7 @@ class SweepConfig:
 def main(argv: list[str] | None = None) -> int:
     config = parse_stage(SweepConfig, __doc__, Path("configs/sweep.yaml"), argv)
     files = RunFiles(config.run)
+    files.check_out(config.out or files.threshold, files.threshold)
     arms = read_model_arms(files, config.candidate)
     scored = {**{Scored(arm): rows for arm, rows in arms.items()}, **read_variants(files, arms)}
     config.grid.size(len(scored))

@@ -8,6 +8,7 @@ TRL's `KTOTrainer` as it is; kept for the ablation table, not for speed.
 """
 
 import dataclasses
+import math
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
@@ -18,7 +19,7 @@ from typing import Any
 from data.pivots import read_samples
 from data.rows import read_pivots
 from pmem.canonical import file_sha256
-from pmem.config import load_config, stage_arguments
+from pmem.config import bounded, check_out, load_config, stage_arguments
 from pmem.envelope import render_envelope
 from pmem.errors import UserError, exit_code
 from pmem.policy_file import read_policy
@@ -61,6 +62,10 @@ class KtoConfig:
     """Time limit of the training loop."""
     reward: RewardConfig = field(default_factory=RewardConfig)
     """Costs of a reminder."""
+
+    def __post_init__(self) -> None:
+        bounded(self, 0, math.inf, "learning_rate", "lora_alpha", "beta", "margin", "num_epochs", "max_minutes", "seed")
+        bounded(self, 1, math.inf, "lora_rank", "answers_per_step", "max_steps")
 
 
 def judged_answers(
@@ -136,6 +141,7 @@ def main() -> None:
     named = {override.partition("=")[0].partition(".")[0] for override in overrides}
     common["reward"] = RewardConfig(**common["reward"])
     config = dataclasses.replace(given, **{key: value for key, value in common.items() if key not in named})
+    check_out(config, path)
     done = run(config)
     print(f"{config.out}: KTO, {done['steps']} steps in {done['minutes']:.1f} min on {done['answers']} answers")
 

@@ -235,6 +235,8 @@ def test_lessons_and_status_notes(tmp_path: Path) -> None:
     assert [row["snapshot_id"] for row in read_sft(lesson_file(tmp_path / "sft.parquet", 1))] == [need["snapshot_id"]], (
         "a reminder of what the note does not name teaches no lesson"
     )
+    with pytest.raises(UserError, match=r"sft\.bank3\.parquet has the name of a lesson of out"):
+        BuildConfig(snapshots=tmp_path / "sft.bank3.parquet", out=tmp_path / "sft.parquet")
     with pytest.raises(UserError, match="each bank size once, the smallest first"):
         BuildConfig(course=(3, 1))
 

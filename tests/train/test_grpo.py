@@ -122,6 +122,8 @@ def test_kto_learns_from_helped_and_harmed_answers(place: Path) -> None:
     write_decisions(place / "samples.parquet", samples)
     assert run_kto(dataclasses.replace(config, samples=place / "samples.parquet"))["steps"] == 1
     assert read_policy(place / "kto").config["stage"] == "kto"
+    with pytest.raises(UserError, match="lora_rank"):
+        KtoConfig(lora_rank=0)
     with pytest.raises(UserError, match="KTO needs both"):
         run_kto(dataclasses.replace(config, answers_per_step=1000))
 
