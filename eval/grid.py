@@ -54,7 +54,11 @@ class GridAxes:
         size = int(np.prod(lengths))
         if size > MAX_POINTS:
             raise UserError(f"grid: {size} points; at most {MAX_POINTS} make sense, drop values from an axis")
-        if self.cadences and min(self.cadences) < 1:
+        if not size:
+            raise UserError("grid: an axis is empty; give each at least one value")
+        if bad := [alpha for alpha in self.alphas if not 0 < alpha < 1]:
+            raise UserError(f"grid: alpha {bad[0]:g} is not a rate; it must lie between 0 and 1")
+        if min(self.cadences) < 1:
             raise UserError(f"grid: cadence {min(self.cadences)} is not a number of tool steps; use 1 or more")
         return size
 

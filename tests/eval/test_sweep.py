@@ -142,6 +142,14 @@ def _snapshots(folder: Path) -> list[dict[str, object]]:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("axis", "message"), [("[2]", "alpha 2 is not a rate"), ("[]", "an axis is empty")])
+def test_an_absurd_axis_is_refused_before_anything_is_written(run: Path, axis: str, message: str) -> None:
+    before = {path: path.read_bytes() for path in run.rglob("*.json")}
+    with pytest.raises(UserError, match=message):
+        sweep.main([f"run={run}", f"grid.alphas={axis}"])
+    assert {path: path.read_bytes() for path in run.rglob("*.json")} == before
+
+
 def test_a_grid_of_a_million_points_is_refused(run: Path) -> None:
     with pytest.raises(UserError, match="points"):
         sweep.main([f"run={run}", f"grid.alphas={[i / 20000 for i in range(1, 10000)]}"])
