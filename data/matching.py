@@ -4,17 +4,11 @@ A reminder says a candidate when it holds every telling word of the candidate's 
 exchanged value is another claim, so a share of words would pay for wrong sentences. A reminder that says none gives None.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Protocol
 
-WORD = re.compile(r"[\w./~+:@#%='-]*\w[/+%]?|[<>]=?")
-CITATION = re.compile(r"\[\s*tm-[^\]]*\]")
-FILLER = frozenset((
-    "a", "an", "and", "are", "as", "at", "be", "been", "before", "but", "by", "do", "does", "for", "from", "has", "have", "in", "into",
-    "is", "it", "its", "must", "of", "on", "or", "please", "remember", "reminder", "should", "that", "the", "then", "this", "to", "use",
-    "was", "were", "when", "will", "with", "you", "your", "memory", "note", "still", "so",
-))  # fmt: skip
+from pmem.words import telling_words
+
 NEGATIONS = frozenset(("not", "no", "never", "without", "cannot", "don't", "won't", "isn't", "avoid", "instead", "except"))
 MAX_EXTRA_WORDS = 3
 """Telling words beyond the candidate's own; more of them may claim something else as well."""
@@ -43,9 +37,3 @@ def match_candidate(text: str | None, cited_ids: Sequence[str], candidates: Sequ
         if wanted and wanted <= said and len(extra) <= MAX_EXTRA_WORDS and not extra & NEGATIONS:
             found.append((cited != set(candidate.cited_ids), len(extra), candidate.candidate_id))
     return min(found)[2] if found else None
-
-
-def telling_words(text: str) -> frozenset[str]:
-    """Case-folded words of `text` without its citations and filler."""
-    words = (word.casefold().strip(".:") for word in WORD.findall(CITATION.sub(" ", text)))
-    return frozenset(word for word in words if word and word not in FILLER)

@@ -14,7 +14,6 @@ from typing import Any
 from data.importers.documents import Document
 from data.importers.memory_pages import convert
 from data.importers.reading import values
-from data.matching import telling_words
 from data.replay import replay_rollout
 from data.splits import SplitConfig, assign_split
 from data.tables import Row
@@ -22,6 +21,7 @@ from pmem.envelope import MAX_OPERATIONS, Operation, citations
 from pmem.errors import UserError
 from pmem.rollout import Rollout
 from pmem.snapshot import BankState, Snapshot
+from pmem.words import telling_words
 
 VERBS = {
     "UPDATE_STATUS": "update_status",

@@ -18,10 +18,10 @@ from data.labels import SnapshotLabels, group_labels, read_labels
 from data.rows import write_pivots
 from data.snapshots import read_snapshots, to_policy_snapshot
 from data.splits import hash_fraction
-from data.tables import Row, open_parquet, rows_of
+from data.tables import Row, metadata, open_parquet, rows_of
 from pmem.config import bounded, parse_stage
 from pmem.errors import UserError, exit_code
-from pmem.prompt import render_messages
+from pmem.prompt import render_messages, with_notes
 
 DEFAULT = Path("configs/pivots.yaml")
 COLUMNS = ("snapshot_id", "sample_index", "model_hash", "spoke", "matched_candidate_id", "decision", "reason", "list_text")
@@ -119,13 +119,13 @@ def select(scored: Sequence[Scored], config: PivotConfig) -> list[Scored]:
     return (speak + quiet)[: config.max_pivots]
 
 
-def pivot_row(one: Scored) -> Row:
+def pivot_row(one: Scored, *, plan_notes: bool = False) -> Row:
     """One row of `pivots.parquet`; `value` of a candidate is V_remind, before its cost."""
     assert one.labels.silence is not None
     return {
         "snapshot_id": one.snapshot["snapshot_id"],
         "split": one.snapshot["split"],
-        "prompt_messages": list(render_messages(to_policy_snapshot(one.snapshot))),
+        "prompt_messages": list(render_messages(to_policy_snapshot(one.snapshot), plan_notes=plan_notes)),
         "value_silent": one.labels.silence["value"],
         "std_error_silent": one.labels.silence["std_error"],
         "candidates": [
@@ -177,7 +177,8 @@ def pick(config: PivotConfig) -> tuple[list[Scored], list[Scored]]:
             f"only {len(chosen)} pivots among {len(scored)} scored snapshots, one GRPO batch needs {config.min_pivots}; label "
             "and sample more train snapshots, raise mean_ceiling, or lower the batch"
         )
-    write_pivots(config.out, map(pivot_row, chosen))
+    plan_notes = with_notes(metadata(config.decisions).get("plan_notes"), str(config.decisions))
+    write_pivots(config.out, (pivot_row(one, plan_notes=plan_notes) for one in chosen))
     return scored, chosen
 
 

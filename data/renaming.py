@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from data.matching import FILLER
-from data.notes import STEM_CHARS
 from pmem.envelope import Operation
+from pmem.plan_notes import STEM_CHARS
 from pmem.snapshot import Snapshot, Step
+from pmem.words import FILLER
 
 MAX_TASK_SHARE = 0.2
 """A word of more tasks than this belongs to the language of all of them and stays."""

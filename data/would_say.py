@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 
 from data.branches import reminder_text
-from data.matching import telling_words
 from pmem.snapshot import Entry, Snapshot
+from pmem.words import telling_words
 
 _PLAN_BEGINS = re.compile(r"(?:[.;:,]\s+|\b)(?:next|then|after it|after that|afterwards|coming up|plan)\b[:,]?", re.I)
 MIN_SHARED_WORDS = 2

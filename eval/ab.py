@@ -32,8 +32,8 @@ from pmem.backend import Backend
 from pmem.canonical import content_id
 from pmem.config import bounded, parse_stage
 from pmem.errors import UserError, exit_code
-from pmem.policy_file import model_hash
-from pmem.prompt import PROMPT_VERSION
+from pmem.policy_file import model_hash, plan_notes_of
+from pmem.prompt import NOTES_VERSION, PROMPT_VERSION, PromptLimits
 from pmem.settings import Settings
 from pmem.threshold import Threshold, read_threshold
 
@@ -88,6 +88,8 @@ class AbConfig:
     """Longest list of operations."""
     reminder_max_tokens: int = 64
     """Longest reminder."""
+    plan_notes: bool = False
+    """Show an untrained model the plan notes; a trained one is shown what its `policy.json` says."""
     seed: int = 17
     """Of the agents, the coin and the bootstrap."""
     out: Path | None = None
@@ -188,6 +190,7 @@ class Harness:
             arm, self.backend(arm) if needs_model else None, threshold=self.threshold(arm) if arm in MODEL_OF else None,
             grammar=self.config.grammar, rate=self.rate(), seed=self.config.seed,
             max_tokens=(self.config.list_max_tokens, self.config.reminder_max_tokens), empty_lists=arm == "prompted",
+            limits=PromptLimits(plan_notes=needs_model and self.plan_notes(arm)),
         )  # fmt: skip
         return LiveArm(name=arm, policy=policy)
 
@@ -206,6 +209,10 @@ class Harness:
         """The model folder behind an arm."""
         speaker = self.speaker(arm)
         return model_folder(speaker, self.config.run, (self.config.models or {}).get(speaker))
+
+    def plan_notes(self, arm: str) -> bool:
+        """Whether the requests of an arm's model end with plan notes."""
+        return plan_notes_of(self.folder(arm), self.config.plan_notes)
 
     def backend(self, arm: str) -> Backend:
         """One backend a model, opened once."""
@@ -235,6 +242,7 @@ class Harness:
             return content_id(common)
         threshold = self.threshold(arm).threshold_id if arm in MODEL_OF else None
         budget = [config.grammar, config.list_max_tokens, config.reminder_max_tokens, config.url]
+        budget += [NOTES_VERSION] if self.plan_notes(arm) else []
         return content_id([*common, budget, model_hash(self.folder(arm)), threshold, self.rate() if arm == "random" else None])
 
 

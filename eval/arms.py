@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from data.matching import FILLER
 from pmem.backend import Backend, Completion
 from pmem.envelope import render_operations
 from pmem.gates import RUNTIME, GateProfile, apply_gates
@@ -23,6 +22,7 @@ from pmem.prompt import PromptLimits
 from pmem.snapshot import BankState, Snapshot
 from pmem.step import Draft
 from pmem.threshold import Threshold
+from pmem.words import FILLER
 
 WITHOUT_MODEL = frozenset({"never", "rules", "full_bank", "retrieval", "oracle"})
 TRAINED = frozenset({"prompted", "sft", "sft_grpo"})

@@ -33,7 +33,8 @@ from pmem.canonical import content_id
 from pmem.config import bounded, parse_stage
 from pmem.errors import UserError, exit_code
 from pmem.policy import ModelPolicy
-from pmem.prompt import PROMPT_VERSION, PromptLimits
+from pmem.policy_file import plan_notes_of
+from pmem.prompt import NOTES_VERSION, PROMPT_VERSION, PromptLimits
 from pmem.snapshot import Snapshot
 from pmem.step import StepResult
 
@@ -98,6 +99,8 @@ class ScoreConfig:
     """Show only so many of the newest steps, at most what the snapshots hold; a variant for the sweep. null: all."""
     bank_budget_tokens: int | None = None
     """Show the bank within so many tokens; a variant for the sweep. null: the runtime's default."""
+    plan_notes: bool = False
+    """Show an untrained model the plan notes (pmem/plan_notes.py); a trained one is shown what its `policy.json` says."""
     samples: int = 0
     """Sampled answers a snapshot (for pivots) instead of the greedy one; 0: none."""
     temperature: float = 1.0
@@ -151,11 +154,6 @@ class ScoreConfig:
         return {name: value for name, value in shown.items() if value is not None}
 
     @property
-    def limits_shown(self) -> PromptLimits:
-        """How much of a snapshot the model sees."""
-        return PromptLimits(**self.variant)
-
-    @property
     def target(self) -> Path:
         return self.out or RunFiles(self.run).variant(self.arm, self.variant)
 
@@ -164,7 +162,7 @@ def main(argv: list[str] | None = None) -> int:
     config = parse_stage(ScoreConfig, __doc__, Path("configs/score.yaml"), argv)
     started = time.perf_counter()
     snapshots, truths = load(config)
-    backend = None
+    backend, plan_notes = None, False
     if config.arm not in WITHOUT_MODEL:
         folder = model_folder(config.arm, config.run, config.model)
         backend = open_backend(
@@ -174,11 +172,13 @@ def main(argv: list[str] | None = None) -> int:
             concurrency=config.concurrency,
             max_batch_tokens=config.max_batch_tokens,
         )
-    scorer = Scorer(config, backend, truths)
+        plan_notes = plan_notes_of(folder, config.plan_notes)
+    scorer = Scorer(config, backend, truths, plan_notes=plan_notes)
     decisions = [
         row for chunk in track(scorer.chunks(snapshots), f"scoring {config.arm}", unit="chunks") for row in scorer.rows(chunk)
     ]
-    write_decisions(config.target, decisions, facts={name: str(value) for name, value in config.variant.items()})
+    shown = {"plan_notes": NOTES_VERSION} if plan_notes else {}
+    write_decisions(config.target, decisions, facts={name: str(value) for name, value in config.variant.items()} | shown)
     print(closing(config, decisions, time.perf_counter() - started))
     return 0
 
@@ -231,8 +231,11 @@ def drawn_quiet(truths: dict[str, Truth], per_episode: dict[str, int], seed: int
 class Scorer:
     """Asks one arm about chunks of snapshots, keeping each answered chunk on disk by the hash of what it was asked."""
 
-    def __init__(self, config: ScoreConfig, backend: Backend | None, truths: dict[str, Truth]) -> None:
+    def __init__(
+        self, config: ScoreConfig, backend: Backend | None, truths: dict[str, Truth], *, plan_notes: bool = False
+    ) -> None:
         self.config = config
+        self.limits = PromptLimits(**config.variant, plan_notes=plan_notes)
         self.backend = backend
         self.truths = truths
         self.needed = frozenset(name for name, truth in truths.items() if truth.need)
@@ -250,12 +253,12 @@ class Scorer:
                 max_tokens=budget,
                 seed=config.seed,
                 empty_lists=config.empty_lists,
-                limits=config.limits_shown,
+                limits=self.limits,
             )
         assert self.backend is not None
         policy = WritingPolicy(
             self.backend, name=config.arm, grammar=config.grammar, list_max_tokens=budget[0], reminder_max_tokens=budget[1],
-            timeout_ms=None, limits=config.limits_shown,
+            timeout_ms=None, limits=self.limits,
         )  # fmt: skip
         policy.empty_lists = config.empty_lists
         policy.floor, policy.max_share, policy.needed = config.reminder_floor, config.max_reminder_share, self.needed
@@ -285,6 +288,7 @@ class Scorer:
         settings = [config.arm, config.grammar, config.reminder_floor, config.max_reminder_share, config.list_max_tokens,
                     config.reminder_max_tokens, config.samples, config.temperature, config.seed, config.empty_lists]  # fmt: skip
         settings += [config.variant] if config.variant else []
+        settings += [NOTES_VERSION] if self.limits.plan_notes else []
         model = [getattr(self.backend, "model_hash", None), getattr(self.backend, "route", None), PROMPT_VERSION]
         asked = [[snapshot.model_dump(mode="json"), snapshot.snapshot_id in self.needed] for snapshot in chunk]
         return content_id([settings, model, asked])

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pmem.atomic import write_text
 from pmem.canonical import file_sha256
 from pmem.errors import UserError
+from pmem.prompt import with_notes
 
 MODEL_SUFFIXES = (".safetensors", ".gguf", ".bin", ".jinja", ".model")
 MODEL_NAMES = (
@@ -23,7 +24,8 @@ MODEL_NAMES = (
 
 class PolicyFile(BaseModel):
     """`config` also holds `decision_prefix` (text shared by both answers before they differ) and `decision_token_ids`, and, where
-    the training rows state it, `trajectory_steps`: the window the model has learned to read.
+    the training rows state it, `trajectory_steps`: the window the model has learned to read, and `plan_notes`: the version of the
+    plan notes at the end of its prompts.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -46,6 +48,11 @@ class PolicyFile(BaseModel):
         found = self.config.get("trajectory_steps")
         return int(found) if isinstance(found, int | str) and str(found).isdigit() and int(found) > 0 else None
 
+    @property
+    def plan_notes(self) -> bool:
+        """Whether the training rows had plan notes. Raises UserError when they were of another version than this one writes."""
+        return with_notes(self.config.get("plan_notes"), "the model")
+
 
 def model_hash(folder: Path) -> str:
     """SHA-256 over the sorted (name, SHA-256) pairs of weight, tokenizer and template files of `folder`."""
@@ -67,6 +74,11 @@ def read_policy(folder: Path) -> PolicyFile:
         raise UserError(f"{path} does not exist; {folder} is not a folder that `python -m train.sft` wrote") from None
     except ValidationError as error:
         raise UserError(f"{path}: {error.errors()[0]['msg']}; expected pmem.policy/1") from None
+
+
+def plan_notes_of(folder: Path, otherwise: bool = False) -> bool:
+    """Whether a model folder's requests end with plan notes: as `policy.json` says, `otherwise` for a folder without one."""
+    return read_policy(folder).plan_notes if (Path(folder) / "policy.json").exists() else otherwise
 
 
 def write_policy(folder: Path, policy: PolicyFile) -> None:

@@ -117,7 +117,7 @@ class Route:
             mode="scored" if scored else "completion",
             profile=self._options.profile,
             grammar=self.settings.grammar and self.backend.dialect.grammar_key is not None,
-            limits=self._options.limits,
+            limits=replace(self._options.limits, plan_notes=self.settings.plan_notes),
             list_max_tokens=self._options.max_output_tokens,
             reminder_max_tokens=REMINDER_MAX_TOKENS,
             max_output_tokens=self._options.max_output_tokens,

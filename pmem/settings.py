@@ -58,6 +58,8 @@ class RouteSettings(_Strict):
     """Token ids that begin either answer, from `policy.json`: `{speak: […], silent: […]}`."""
     trajectory_steps: int | None = Field(default=None, ge=1, le=64)
     """Steps the model was trained to see, from `policy.json`: the window then holds as many. None: not trained on one length."""
+    plan_notes: bool = False
+    """End requests with the newest plan beside the entries that bear on it, from `policy.json`: the model was trained so."""
     mode: Literal["scored", "completion"] = "scored"
     """`scored` reads the probability of speaking at the decision token; `completion` takes the answer as one text."""
     grammar: bool = False

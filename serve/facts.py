@@ -35,6 +35,8 @@ class Facts:
     api_key_file: str | None = None
     trajectory_steps: int | None = None
     """Window the model was trained on, when `policy.json` says so."""
+    plan_notes: bool = False
+    """Whether it was trained with plan notes."""
 
     def line(self) -> str:
         """The facts as one canonical JSON line."""
@@ -48,6 +50,8 @@ class Facts:
         route |= {"model_hash": self.model_hash, **self.decision, "grammar": True}
         if self.trajectory_steps:
             route["trajectory_steps"] = self.trajectory_steps
+        if self.plan_notes:
+            route["plan_notes"] = True
         return yaml.safe_dump({"route": route}, sort_keys=False, default_flow_style=None, width=120)
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from pmem.atomic import write_text
 from pmem.config import load_config, stage_parser
 from pmem.errors import UserError, exit_code
+from pmem.policy_file import plan_notes_of
 from pmem.prompt import PROMPT_VERSION
 from serve.capacity_settings import read_key
 from serve.command import Command, Names, names_of, server_command
@@ -107,7 +108,7 @@ class Launcher:
             engine=engine_name(self.build), decision=self._target.decision, prob_speak_probe=round(prob_speak, 6),
             ready_s=round(ready_s, 1), pid=pid,
             api_key_file=str(config.api_key_file.resolve()) if config.api_key_file else None,
-            trajectory_steps=trained_window(config.model),
+            trajectory_steps=trained_window(config.model), plan_notes=plan_notes_of(config.model),
         )  # fmt: skip
         if not self.ready.is_set():
             print(f"# settings for the runtime\n{facts.settings_yaml()}{facts.line()}", flush=True)

@@ -18,7 +18,7 @@ from train.dev import DevScores, dev_scores
 from train.grpo_trainer import PivotTrainer
 from train.loading import device_name, load_model, lora_config, lora_on_top, train_weights
 from train.model_card import model_card
-from train.policy_folder import PolicyNotes, plain_config, window_learned, write_policy_folder
+from train.policy_folder import PolicyNotes, plain_config, prompts_learned, write_policy_folder
 from train.rewards import Pivot
 from train.rows import TokenRow
 from train.run_state import RunState
@@ -250,7 +250,7 @@ def write(
     ]
     notes = PolicyNotes(
         base=policy.base,
-        config={**plain_config(config), **window_learned(policy), "stage": "grpo"},
+        config={**plain_config(config), **prompts_learned(policy), "stage": "grpo"},
         data_hashes=hashes,
         seeds={"train": config.seed, **{f"sft_{name}": seed for name, seed in policy.seeds.items()}},
         card=model_card("pmem memory policy, SFT + GRPO", stage="grpo", base=policy.base, facts=facts, dev=start | dev),

@@ -14,7 +14,7 @@ from serve.decision_tokens import DecisionPoint
 from train.checkpoints import checkpoint_folder
 from train.loading import device_name, load_model, lora_config
 from train.model_card import model_card
-from train.policy_folder import PolicyNotes, plain_config, window_learned, write_policy_folder
+from train.policy_folder import PolicyNotes, plain_config, prompts_learned, write_policy_folder
 from train.run_state import RunState
 from train.trainer_parts import LogCallback, PlanCallback, SharedParts, keep_dtype
 
@@ -64,7 +64,7 @@ def train_answers(
     facts = [f"{helped} desirable and {len(answers) - helped} undesirable answers, {done['steps']} steps, seed {config.seed}"]
     notes = PolicyNotes(
         base=policy.base,
-        config={**plain_config(config), **window_learned(policy), "stage": "kto"},
+        config={**plain_config(config), **prompts_learned(policy), "stage": "kto"},
         data_hashes=hashes,
         seeds={"train": config.seed},
         card=model_card("pmem memory policy, SFT + KTO", stage="kto", base=policy.base, facts=facts, dev={}),

@@ -34,9 +34,9 @@ class PolicyNotes:
     extra_config: dict[str, Any] = field(default_factory=dict)
 
 
-def window_learned(policy: PolicyFile) -> dict[str, int]:
-    """The window that the starting policy has learned to read, for the policy made from it."""
-    return {} if policy.trajectory_steps is None else {"trajectory_steps": policy.trajectory_steps}
+def prompts_learned(policy: PolicyFile) -> dict[str, Any]:
+    """What the starting policy has learned to read (window, plan notes), for the policy made from it."""
+    return {key: policy.config[key] for key in ("trajectory_steps", "plan_notes") if key in policy.config}
 
 
 def write_policy_folder(out: Path, model: Any, tokenizer: Any, point: DecisionPoint, notes: PolicyNotes) -> PolicyFile:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from trl import SFTConfig as TrlSftConfig
 
-from data.rows import window_of
+from data.rows import shown_in
 from pmem.errors import UserError
 from serve.decision_tokens import DecisionPoint
 from train.base import base_name
@@ -194,7 +194,7 @@ def write(
     ]
     notes = PolicyNotes(
         base=name,
-        config={**plain_config(config), **window_of(config.rows), "stage": "sft"},
+        config={**plain_config(config), **shown_in(config.rows), "stage": "sft"},
         data_hashes={"sft.parquet": fingerprint["rows"], "base": fingerprint["base"]},
         seeds={"train": config.seed},
         card=model_card("pmem memory policy, SFT", stage="sft", base=name, facts=facts, dev=dev),

@@ -8,12 +8,12 @@ import pytest
 
 from data.build import BuildConfig, Target, balance, build, reweight
 from data.labels import SnapshotLabels, write_labels
-from data.rows import lesson_file, read_sft
+from data.rows import lesson_file, read_sft, shown_in
 from data.snapshots import snapshot_columns, to_policy_snapshot, write_snapshots
 from data.would_say import would_say
 from pmem.envelope import Envelope, parse_envelope
 from pmem.errors import UserError
-from pmem.prompt import render_messages
+from pmem.prompt import NOTES_VERSION, render_messages
 from pmem.snapshot import BankState, Entry
 from tests.data.make import SNAPSHOT, label_row, snapshot_row
 
@@ -210,7 +210,7 @@ def test_without_a_plan_that_an_entry_bears_on_nothing_would_be_said(thought: st
     assert would_say(SNAPSHOT.model_copy(update={"window": (step,), "bank": bank})) is None
 
 
-def test_lessons_and_status_notes(tmp_path: Path) -> None:
+def test_lessons_and_plan_notes(tmp_path: Path) -> None:
     spoken = SNAPSHOT.window[0].model_copy(update={"thought": "Next: write with semicolons."})
     sees = snapshot_columns(SNAPSHOT.model_copy(update={"window": (spoken,)}))
     need, quiet, opinion = snapshot_row(step=1, **sees), snapshot_row(step=2), snapshot_row(step=3, **sees)
@@ -218,20 +218,24 @@ def test_lessons_and_status_notes(tmp_path: Path) -> None:
         *labels_of(need, "need", candidate("it", 0.4)), *labels_of(quiet, "not_needed"),
         *labels_of(opinion, "unknown", candidate("a", 0.4)),
     ]  # fmt: skip
-    rows = built(tmp_path, [need, quiet, opinion], labels, course=(1,), status_notes=True)
+    rows = built(tmp_path, [need, quiet, opinion], labels, course=(1,), plan_notes=True)
     (only,) = list(read_sft(lesson_file(tmp_path / "sft.parquet", 1)))
     assert only["snapshot_id"] == need["snapshot_id"], "an unknown verdict and a silence about nothing teach no lesson"
-    assert "write with semicolons ~ semicolons" in only["completion"]
+    assert "# Plan beside bank\n- write with semicolons ~ [tm-k-4] semicolons" in only["prompt_messages"][1]["content"]
+    assert shown_in(tmp_path / "sft.parquet") == {"trajectory_steps": 8, "plan_notes": NOTES_VERSION}
     assert (
         "# Task\n(none)\n" in only["prompt_messages"][1]["content"] and only["prompt_messages"][1]["content"].count("- [tm-") == 1
     )
-    for row in (*rows, only):
-        (operation,) = [one for one in _envelope(row).operations if one.op == "update_status"]
-        assert " ~ " in str(operation.content)
-    assert not any("update_status" in row["completion"] for row in built(tmp_path, [need, quiet], labels[:3]))
+    assert all(
+        "# Plan beside bank" in row["prompt_messages"][1]["content"] for row in rows if row["snapshot_id"] != quiet["snapshot_id"]
+    )
+    assert not any(
+        "# Plan beside bank" in row["prompt_messages"][1]["content"] for row in built(tmp_path, [need, quiet], labels[:3])
+    )
+    assert "plan_notes" not in shown_in(tmp_path / "sft.parquet")
     assert not lesson_file(tmp_path / "sft.parquet", 1).exists(), "a lesson of an earlier build does not stay behind"
     unseen = snapshot_row(step=4)
-    built(tmp_path, [need, unseen], labels[:2] + labels_of(unseen, "need", candidate("b", 0.4)), course=(1,), status_notes=True)
+    built(tmp_path, [need, unseen], labels[:2] + labels_of(unseen, "need", candidate("b", 0.4)), course=(1,), plan_notes=True)
     assert [row["snapshot_id"] for row in read_sft(lesson_file(tmp_path / "sft.parquet", 1))] == [need["snapshot_id"]], (
         "a reminder of what the note does not name teaches no lesson"
     )
@@ -258,11 +262,3 @@ def test_without_lists_the_decision_comes_first(tmp_path: Path) -> None:
     need = snapshot_row(step=1)
     (row,) = built(tmp_path, [need], labels_of(need, "need", candidate("it", 0.4)), lists=False)
     assert row["completion"].startswith("<operations>[]</operations>\n<context_for_action>")
-    with pytest.raises(UserError, match="status_notes=true writes into the list"):
-        BuildConfig(lists=False, status_notes=True)
-
-
-def _envelope(row: dict[str, Any]) -> Envelope:
-    read = parse_envelope(row["completion"])
-    assert isinstance(read, Envelope)
-    return read

@@ -12,6 +12,7 @@ from data.pivots import PivotConfig, Scored, pick, sample_value, select
 from data.rows import read_pivots
 from data.snapshots import write_snapshots
 from pmem.errors import UserError
+from pmem.prompt import NOTES_VERSION
 from tests.data.make import label_row, snapshot_row
 
 
@@ -95,6 +96,16 @@ def test_the_stage_writes_train_pivots_with_their_measured_branches(tmp_path: Pa
     assert row["pivot_mean"] == pytest.approx(0.69) and row["pivot_var"] > 0 and row["policy_hash"] == "abc"
     pick(run(tmp_path, 20))
     assert (tmp_path / "p.parquet").read_bytes() == first
+
+
+def test_pivots_are_shown_as_their_samples_were(tmp_path: Path) -> None:
+    config = run(tmp_path, 20)
+    asked = pq.read_table(config.decisions)
+    for version in (None, NOTES_VERSION):
+        pq.write_table(asked.replace_schema_metadata({"plan_notes": version} if version else None), config.decisions)
+        pick(config)
+        row = next(read_pivots(config.out))
+        assert ("# Plan beside bank" in row["prompt_messages"][1]["content"]) == (version is not None)
 
 
 def test_too_few_pivots_or_no_samples_is_one_sentence(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Which route serves a step: dedicated, chat instead, chat after it, or nobody; places are held until the transport has ended."""
 
+import json
 import math
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from pmem.errors import UserError
 from pmem.prompt import PROMPT_VERSION
 from pmem.router import RoutedPolicy, build_policy
 from pmem.settings import Settings
-from pmem.snapshot import BankState, Entry, Snapshot
+from pmem.snapshot import BankState, Entry, Snapshot, Step
 from pmem.threshold import Threshold, write_threshold
 from tests.pmem.fake_server import Cut, Drip, FakeServer, Hang, Json, Read, Reply, Say, Status
 
@@ -297,3 +298,10 @@ def test_the_key_comes_from_a_file(tmp_path: Path, dedicated: FakeServer) -> Non
             policy(tmp_path, dedicated, route={"api_key_file": str(key)})
     with pytest.raises(UserError, match="cannot be read"):
         policy(tmp_path, dedicated, route={"api_key_file": str(tmp_path / "none")})
+
+
+@pytest.mark.parametrize("noted", [False, True])
+def test_a_route_whose_model_reads_plan_notes_gets_them(tmp_path: Path, dedicated: FakeServer, noted: bool) -> None:
+    step = Step(step=1, tool="bash", call="ls", fingerprint="a" * 16, outcome="ok", digest="", thought="Next: write the output.")
+    policy(tmp_path, dedicated, route={"plan_notes": noted}).step(snapshot().model_copy(update={"window": (step,)}))
+    assert ("# Plan beside bank\\n- write the output ~ [tm-k-1]" in json.dumps(dedicated.requests[0].json)) == noted

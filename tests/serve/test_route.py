@@ -19,7 +19,7 @@ import pytest
 
 from pmem.errors import exit_code
 from pmem.policy_file import PolicyFile, model_hash, read_policy, write_policy
-from pmem.prompt import PROMPT_VERSION
+from pmem.prompt import NOTES_VERSION, PROMPT_VERSION
 from pmem.settings import parse_settings
 from serve import route
 from serve.command import Command, names_of
@@ -175,19 +175,22 @@ def test_a_stop_during_the_start_is_one_sentence(model: Path, tmp_path: Path) ->
         assert process.returncode == 2 and errors == "serve.route: stopped before the route was ready\n"
 
 
-def test_the_training_window_goes_into_facts_and_settings(model: Path, tmp_path: Path) -> None:
+def test_what_the_model_was_trained_to_see_goes_into_facts_and_settings(model: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(model, tmp_path / "trained")
     policy = read_policy(folder)
-    write_policy(folder, policy.model_copy(update={"config": {**policy.config, "trajectory_steps": 4}}))
+    write_policy(
+        folder, policy.model_copy(update={"config": {**policy.config, "trajectory_steps": 4, "plan_notes": NOTES_VERSION}})
+    )
     of = launcher(folder, [], facts_file=tmp_path / "facts.json")
     with running(of):
         wait(of.ready.is_set)
         facts = Facts(
             **{name: value for name, value in json.loads((tmp_path / "facts.json").read_text()).items() if name != "format"}
         )
-    assert facts.trajectory_steps == 4
+    assert facts.trajectory_steps == 4 and facts.plan_notes
     settings = parse_settings(facts.settings_yaml())
     assert settings.route is not None and settings.route.trajectory_steps == settings.trajectory_steps == 4
+    assert settings.route.plan_notes
 
 
 def stopped(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -1,21 +1,21 @@
-"""The private status that SFT teaches: what the agent does and announces, each with the bank entry that bears on it.
+"""Plan notes: what the agent does and announces, each beside the bank entry that bears on it, as the last lines of a request.
 
-The list comes before the decision, so a small model first writes down which two sentences are to be compared and then compares
-them where they stand side by side; alone, the decision token would have to find and to compare in one pass. Words decide what bears
-on what; whether the two agree is left to the decision.
+    - convert the shops to tons ~ [tm-k-1] Only grams will do as unit of the shops.
+
+A small model compares two sentences that stand side by side; finding them in a bank and comparing them in one token is what it does
+not learn (docs/results.md). So words find them here, and whether they agree is left to the model. Nothing is shown that the request
+does not hold already.
 """
 
 import re
 from collections import Counter
 from collections.abc import Sequence
 
-from data.matching import telling_words
-from pmem.envelope import Operation
-from pmem.snapshot import Entry, Snapshot
+from pmem.snapshot import Entry
+from pmem.words import telling_words
 
-MAX_PART_CHARS = 115
-"""Of a clause with its entry: two of them stay under the 240 characters of the grammar."""
 MAX_CLAUSE_CHARS = 70
+MAX_ENTRY_CHARS = 120
 MAX_CLAUSES = 2
 NOTHING = "nothing"
 STEM_CHARS = 4
@@ -27,22 +27,20 @@ _OPENING = re.compile(
 )
 
 
-def status_note(snapshot: Snapshot) -> Operation | None:
-    """`update_status` of the newest thought; None when the agent stated none."""
-    parts = [_part(clause, entry) for clause, entry in clauses_with_entries(snapshot)]
-    return Operation("update_status", content="; ".join(parts)) if parts else None
+def plan_notes(thought: str | None, entries: Sequence[Entry]) -> list[str]:
+    """One line a clause of the newest thought; none when the agent stated none."""
+    return [f"- {clause[:MAX_CLAUSE_CHARS]} ~ {_shown(entry)}" for clause, entry in clauses_with_entries(thought, entries)]
 
 
-def clauses_with_entries(snapshot: Snapshot) -> list[tuple[str, Entry | None]]:
+def clauses_with_entries(thought: str | None, entries: Sequence[Entry]) -> list[tuple[str, Entry | None]]:
     """The last clauses of the newest thought, each with the entry that bears on it."""
-    thought = snapshot.window[-1].thought if snapshot.window else None
     clauses = [_OPENING.sub("", clause).strip(" .;:,") for clause in _CLAUSES.split(thought or "")]
     clauses = [clause for clause in clauses if clause][-MAX_CLAUSES:]
-    return [(clause, _bears_on(clause, snapshot.bank.entries)) for clause in clauses]
+    return [(clause, _bears_on(clause, entries)) for clause in clauses]
 
 
-def _part(clause: str, entry: Entry | None) -> str:
-    return f"{clause[:MAX_CLAUSE_CHARS]} ~ {entry.content.strip().rstrip('.') if entry else NOTHING}"[:MAX_PART_CHARS]
+def _shown(entry: Entry | None) -> str:
+    return NOTHING if entry is None else f"[{entry.id}] {entry.content[:MAX_ENTRY_CHARS]}"
 
 
 def _bears_on(clause: str, entries: Sequence[Entry]) -> Entry | None:
