@@ -28,7 +28,7 @@ from data.twins import twin_of
 from data.would_say import would_say
 from pmem.atomic import write_text
 from pmem.canonical import content_id
-from pmem.config import bounded, parse_stage
+from pmem.config import bounded, check_writable, parse_stage
 from pmem.envelope import Operation, citations, render_envelope
 from pmem.errors import UserError, exit_code
 from pmem.plan_notes import clauses_with_entries
@@ -82,6 +82,10 @@ class BuildConfig:
     """Run the leakage probes of the card (needs scikit-learn)."""
 
     def __post_init__(self) -> None:
+        if not self.kinds or not self.splits:
+            raise UserError(
+                f"{'splits' if self.kinds else 'kinds'} is empty, so no row would be built; name some, or leave it out"
+            )
         if unknown := sorted(set(self.kinds) - set(LABEL_KINDS)):
             raise UserError(f"kinds: unknown label kind {unknown[0]!r}; known are {', '.join(LABEL_KINDS)}")
         if self.share_speak is not None and not 0 < self.share_speak < 1:
@@ -277,6 +281,7 @@ def build(config: BuildConfig) -> list[Row]:
     for path in config.rollouts:
         if not path.is_file():
             raise UserError(f"rollouts: {path} does not exist; name a rollouts file, or none")
+    check_writable(config.out.parent / "card.md")
     groups = group_labels(row for path in config.labels for row in read_labels(path))
     snapshots = list(_labelled(config.snapshots, groups))
     chosen = _chosen(snapshots, groups, config)

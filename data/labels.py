@@ -3,6 +3,7 @@
 Definitions of value, cost and verdict: docs/design/calibration.md. Only `counterfactual` labels are measured; every row says its kind.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from data.tables import Row, read_rows, with_format, write_rows
+from pmem.errors import UserError
 
 FORMAT = "pmem.label/1"
 LABEL_KINDS = ("counterfactual", "hindsight", "teacher", "human")
+MEASURED = ("value", "std_error", "paired_diff", "paired_std_error", "cost")
 VERDICTS = ("need", "not_needed", "unknown")
 
 LABEL_SCHEMA = with_format(
@@ -83,8 +86,12 @@ def write_labels(path: Path, rows: Iterable[Row]) -> int:
 
 
 def read_labels(path: Path) -> Iterator[Row]:
-    """Yield the rows of a labels file. Raises UserError naming file and column."""
-    return read_rows(path, LABEL_SCHEMA)
+    """Yield the rows of a labels file. Raises UserError naming file and column, or the row whose figure is no number."""
+    for row in read_rows(path, LABEL_SCHEMA):
+        for name in MEASURED:
+            if row[name] is not None and not math.isfinite(row[name]):
+                raise UserError(f"{path}: {name} of snapshot {row['snapshot_id']} is {row[name]}, no number; label it again")
+        yield row
 
 
 def group_labels(rows: Iterable[Row]) -> dict[str, list[SnapshotLabels]]:

@@ -154,6 +154,9 @@ def read_samples(path: Path) -> dict[str, list[Row]]:
     for row in rows_of(path, file, COLUMNS):
         if row["sample_index"] is not None:
             samples.setdefault(row["snapshot_id"], []).append(row)
+    models = {row["model_hash"] for rows in samples.values() for row in rows}
+    if len(models) > 1:
+        raise UserError(f"{path} holds samples of {len(models)} models; pivots are of one frozen policy, so score it alone")
     if not samples:
         raise UserError(
             f"{path} holds no samples (sample_index is null everywhere); score with eval.score samples=8 splits=[train]"

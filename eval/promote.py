@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from data.splits import SPLITS
 from eval.against_truth import truth_figures
 from eval.conduct import citation_figures, residual_figures, time_figures
 from eval.curves import confidence_and_failure, histogram, net_benefit_curve, reliability, risk_curve
@@ -33,7 +34,7 @@ from eval.slices import slice_rows
 from eval.statistics import NOT_MEASURED, Figure, augrc, bootstrap, murphy, spiegelhalter
 from pmem.atomic import write_text
 from pmem.config import bounded, parse_stage
-from pmem.errors import exit_code
+from pmem.errors import UserError, exit_code
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +63,9 @@ class PromoteConfig:
     """Of the bootstrap."""
 
     def __post_init__(self) -> None:
-        bounded(self, 0, math.inf, "seed", "num_examples")
+        bounded(self, 0, math.inf, "seed", "num_examples", "price_per_million")
+        if unknown := sorted({self.split, *self.also} - set(SPLITS)):
+            raise UserError(f"unknown split {unknown[0]!r}; known are {', '.join(SPLITS)}")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -4,6 +4,7 @@ interval.
 A rule whose figure was not measured is not held: what nobody looked at earns no promotion.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,8 @@ from eval.evidence import Evidence
 from eval.metrics import decision_share, speak_rate
 from eval.operating import View
 from eval.statistics import NOT_MEASURED, Figure, bootstrap, mean
-from pmem.config import STRICT
+from pmem.config import STRICT, bounded
+from pmem.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +45,12 @@ class Policy:
     """Largest mean of added tokens a task."""
     seconds_per_step: float | None = 2.0
     """Largest 95th percentile of model seconds a step (share of its batch)."""
+
+    def __post_init__(self) -> None:
+        bounded(self, 0, 1, "non_inferior_to_rules", "better_than_never", "action_rate", "malformed", "cited_share")
+        bounded(self, 0, math.inf, "tokens_per_task", "seconds_per_step")
+        if self.action_rate is not None and self.action_rate[0] > self.action_rate[1]:
+            raise UserError(f"action_rate is {list(self.action_rate)}; write the lower end of the band first")
 
 
 @dataclass(frozen=True, slots=True)

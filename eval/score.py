@@ -121,6 +121,10 @@ class ScoreConfig:
             raise UserError(
                 f"arm {self.arm} is made from the candidate's decisions by `python -m eval.promote`; score another arm"
             )
+        if self.split and self.splits is not None:
+            raise UserError("split and splits both say what to score; set one of them")
+        if self.splits == ():
+            raise UserError("splits is empty, so there is nothing to score; name some, or leave it out")
         if unknown := sorted({*self.wanted_splits, *self.limits} - set(SPLITS)):
             raise UserError(f"unknown split {unknown[0]!r}; known are {', '.join(SPLITS)}")
         if self.samples and self.arm not in TRAINED:

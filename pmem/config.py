@@ -6,6 +6,7 @@ config = load_config(SimulateConfig, Path("configs/simulate.yaml"), ["seed=3", "
 import argparse
 import dataclasses
 import math
+import os
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,8 @@ from pmem.errors import UserError
 from pmem.strict_yaml import load_yaml
 
 Config = TypeVar("Config")
+FILES = (".parquet", ".jsonl", ".json", ".html", ".md")
+"""Suffixes of what stages write as single files."""
 
 
 def load_config(kind: type[Config], path: Path | None, overrides: list[str]) -> Config:
@@ -89,14 +92,24 @@ def parse_stage(kind: type[Config], doc: str | None, default: Path, argv: list[s
 
 
 def check_out(config: object, file: Path) -> None:
-    """Raise UserError when the file that a stage writes, its `out`, is one that it reads."""
+    """Raise UserError when what a stage writes, its `out`, is a file that it reads or cannot be written at all."""
     out = getattr(config, "out", None)
     if not isinstance(out, Path):
         return
+    check_writable(out)
     for name, inputs in (("config", file), *((field.name, getattr(config, field.name)) for field in dataclasses.fields(config))):  # type: ignore[arg-type]
         for given in inputs if isinstance(inputs, tuple) else (inputs,):
             if name != "out" and isinstance(given, Path) and given.exists() and out.exists() and given.samefile(out):
                 raise UserError(f"out is {out}, which this command reads as {name}; name another file to write")
+
+
+def check_writable(out: Path) -> None:
+    """Raise UserError, before any work, when nothing can be written at `out`: a folder where a file goes, or no place for it."""
+    if out.suffix in FILES and out.is_dir():
+        raise UserError(f"out is {out}, which is a folder; name a file to write")
+    place = next(parent for parent in out.absolute().parents if parent.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise UserError(f"out is {out}, but {place} is no folder to write into; name another place")
 
 
 def stage_arguments(doc: str | None, default: Path, argv: list[str] | None = None) -> tuple[Path, list[str]]:

@@ -262,3 +262,16 @@ def test_without_lists_the_decision_comes_first(tmp_path: Path) -> None:
     need = snapshot_row(step=1)
     (row,) = built(tmp_path, [need], labels_of(need, "need", candidate("it", 0.4)), lists=False)
     assert row["completion"].startswith("<operations>[]</operations>\n<context_for_action>")
+
+
+def test_what_builds_nothing_or_is_no_number_is_said_first(tmp_path: Path) -> None:
+    need = snapshot_row(step=1)
+    for changes in ({"kinds": {}}, {"splits": ()}):
+        with pytest.raises(UserError, match="is empty, so no row would be built"):
+            BuildConfig(**changes)
+    with pytest.raises(UserError, match=f"value of snapshot {need['snapshot_id']} is nan, no number"):
+        built(tmp_path, [need], labels_of(need, "need", {**candidate("it", 0.4), "value": float("nan")}))
+    (tmp_path / "card.md").mkdir()
+    with pytest.raises(UserError, match=r"card\.md, which is a folder"):
+        built(tmp_path, [need], labels_of(need, "need", candidate("it", 0.4)))
+    assert not (tmp_path / "sft.parquet").exists()

@@ -119,3 +119,7 @@ def test_too_few_pivots_or_no_samples_is_one_sentence(tmp_path: Path) -> None:
     pq.write_table(table.slice(0, 0), config.decisions)
     with pytest.raises(UserError, match="holds no samples"):
         pick(config)
+    rows = table.to_pylist()
+    pq.write_table(pa.Table.from_pylist([{**rows[0], "model_hash": "other"}, *rows[1:]]), config.decisions)
+    with pytest.raises(UserError, match="holds samples of 2 models"):
+        pick(config)

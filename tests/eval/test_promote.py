@@ -233,9 +233,19 @@ def test_exit_code_for_pipelines(tmp_path: Path) -> None:
     assert promote.main([f"run={folder}", "exit_code=true"]) == 1
 
 
-def test_an_unknown_rule_is_one_sentence(run: Path) -> None:
-    with pytest.raises(UserError, match="rules"):
-        promote.main([f"run={run}", "rules.luck=1"])
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("rules.luck=1", "rules"),
+        ("rules.malformed=2", "malformed is 2.0; it must be between 0 and 1"),
+        ("rules.action_rate=[0.5,0.1]", "the lower end of the band first"),
+        ("split=foo", "unknown split 'foo'"),
+        ("also=[foo]", "unknown split 'foo'"),
+    ],
+)
+def test_an_unknown_rule_or_split_is_one_sentence(run: Path, override: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        promote.main([f"run={run}", override])
 
 
 def test_summary_prints_every_arm_and_the_paths(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

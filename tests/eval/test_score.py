@@ -145,6 +145,8 @@ def test_a_trained_model_is_shown_the_plan_notes_of_its_policy_file(tmp_path: Pa
         (["arm=sft"], "train.sft"),
         (["arm=rules", "samples=4"], "cannot be sampled"),
         (["arm=rules", "colour=red"], "unknown key"),
+        (["arm=rules", "split=test", "splits=[dev]"], "split and splits both"),
+        (["arm=rules", "splits=[]"], "nothing to score"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path: Path, overrides: list[str], sentence: str) -> None:

@@ -151,3 +151,15 @@ def test_a_stage_never_writes_over_what_it_reads(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="reads as config"):
         parse_stage(Copying, None, config, [str(config), f"out={config}"])
     assert parse_stage(Copying, None, config, [f"sources=[{source}]", f"out={tmp_path / 'new.jsonl'}"]).sources == (source,)
+
+
+def test_what_cannot_be_written_is_said_before_any_work(tmp_path: Path) -> None:
+    config = tmp_path / "stage.yaml"
+    config.write_text("{}")
+    (tmp_path / "folder.jsonl").mkdir()
+    with pytest.raises(UserError, match="which is a folder; name a file to write"):
+        parse_stage(Copying, None, config, [f"out={tmp_path / 'folder.jsonl'}"])
+    with pytest.raises(UserError, match=r"stage\.yaml is no folder to write into"):
+        parse_stage(Copying, None, config, [f"out={config}/runs/a.jsonl"])
+    (tmp_path / "model.v1").mkdir()
+    assert parse_stage(Copying, None, config, [f"out={tmp_path / 'model.v1'}"]).out.is_dir(), "a model folder may have a dot"
