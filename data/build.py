@@ -31,8 +31,8 @@ from pmem.canonical import content_id
 from pmem.config import bounded, check_writable, parse_stage
 from pmem.envelope import Operation, citations, render_envelope
 from pmem.errors import UserError, exit_code
-from pmem.plan_notes import clauses_with_entries
-from pmem.prompt import NOTES_VERSION, PROMPT_VERSION, render_messages
+from pmem.plan_notes import NOTES_VERSION, clauses_with_entries, plan_note
+from pmem.prompt import PROMPT_VERSION, render_messages
 from pmem.settings import Settings
 from pmem.snapshot import Snapshot
 
@@ -73,7 +73,7 @@ class BuildConfig:
     lists: bool = True
     """Teach the operations; off, every list is empty: an ablation in which the decision comes before anything is written."""
     plan_notes: bool = False
-    """End every prompt with the newest plan beside the entries that bear on it (pmem/plan_notes.py); the model is then served so."""
+    """End every list with the plan note (pmem/plan_notes.py); the model is then served so."""
     course: tuple[int, ...] = ()
     """Bank sizes of easier views of the train rows (data/easier.py), each in a file of its own beside `out`, for `train.sft`."""
     renamed: float = 0.0
@@ -92,6 +92,8 @@ class BuildConfig:
             raise UserError(f"share_speak must lie between 0 and 1, not {self.share_speak}")
         bounded(self, 0, math.inf, "unknown_weight", "kinds")
         bounded(self, 0, 1, "renamed")
+        if self.plan_notes and not self.lists:
+            raise UserError("plan_notes=true ends the list with a note, which lists=false leaves empty; set one of them")
         bounded(self, 1, math.inf, "max_train_rows", "max_prompt_chars", "course")
         if list(self.course) != sorted(set(self.course)):
             raise UserError(f"course is {list(self.course)}; write each bank size once, the smallest first")
@@ -235,39 +237,40 @@ def told(target: Target, operations: Sequence[Operation], names: Names | None, c
 def sft_rows(one: Told, config: BuildConfig) -> Iterator[Row]:
     """The row of a target, and with what its silence would have said the second one (train rows only)."""
     wanted = config.would_say and one.reminder is None and _in_train(one.target)
-    yield from _rows(one, one.snapshot, one.operations, would_say(one.snapshot) if wanted else None, config)
+    note = plan_note(one.snapshot) if config.plan_notes else None
+    yield from _rows(one, one.snapshot, one.operations, note, would_say(one.snapshot) if wanted else None)
 
 
 def lesson_rows(one: Told, num_entries: int, config: BuildConfig) -> Iterator[Row]:
     """The rows of a train target seen with a bank of `num_entries`; none where it is not known which entry bears on the plan.
 
-    With plan notes those are the entries that the notes name, and a reminder must cite one of them.
+    With plan notes those are the entries that the note names, and a reminder must cite one of them.
     """
     sentence = would_say(one.snapshot) if one.reminder is None else None
     bears = set(citations(one.reminder or sentence or ""))
-    thought = one.snapshot.window[-1].thought if one.snapshot.window else None
-    clauses = clauses_with_entries(thought, one.snapshot.bank.entries) if config.plan_notes else []
-    if clauses:
-        noted = {entry.id for _, entry in clauses if entry is not None}
+    note = plan_note(one.snapshot) if config.plan_notes else None
+    if note is not None:
+        noted = {entry.id for _, entry in clauses_with_entries(one.snapshot) if entry is not None}
         if one.reminder is not None and not bears <= noted:
             return
         sentence, bears = sentence if bears <= noted else None, noted
     view = easier(one.snapshot, bears, num_entries)
     if view is not None:
-        yield from _rows(one, view, (), sentence if config.would_say else None, config)
+        yield from _rows(one, view, (), note, sentence if config.would_say else None)
 
 
 def _rows(
-    one: Told, snapshot: Snapshot, operations: Sequence[Operation], would_have_said: str | None, config: BuildConfig
+    one: Told, snapshot: Snapshot, operations: Sequence[Operation], note: Operation | None, would_have_said: str | None
 ) -> Iterator[Row]:
     target = one.target
+    written = operations if note is None else (*(other for other in operations if other.op != note.op), note)
     answers = [(target.decision, one.reminder)] + ([] if would_have_said is None else [(WOULD_SAY, would_have_said)])
     for decision, reminder in answers:
         row = {
             "snapshot_id": target.snapshot["snapshot_id"],
             "split": target.snapshot["split"],
-            "prompt_messages": list(render_messages(snapshot, plan_notes=config.plan_notes)),
-            "completion": render_envelope(operations, reminder),
+            "prompt_messages": list(render_messages(snapshot)),
+            "completion": render_envelope(written, reminder),
             "decision": decision,
             "weight": target.weight,
         }
@@ -352,13 +355,13 @@ def _targets(snapshots: Sequence[Row], chosen: dict[str, SnapshotLabels], config
         if labels is None or row["split"] not in config.splits:
             continue
         target = target_of(row, labels, config)
-        if target is not None and prompt_chars(row, plan_notes=config.plan_notes) <= config.max_prompt_chars:
+        if target is not None and prompt_chars(row) <= config.max_prompt_chars:
             yield target
 
 
-def prompt_chars(row: Row, *, plan_notes: bool = False) -> int:
+def prompt_chars(row: Row) -> int:
     """Characters of system and user message of a snapshot's prompt."""
-    return sum(len(message["content"]) for message in render_messages(to_policy_snapshot(row), plan_notes=plan_notes))
+    return sum(len(message["content"]) for message in render_messages(to_policy_snapshot(row)))
 
 
 def _of_split(targets: Sequence[Target], split: str, config: BuildConfig) -> list[Target]:

@@ -20,8 +20,10 @@ from data.snapshots import read_snapshots, to_policy_snapshot
 from data.splits import hash_fraction
 from data.tables import Row, metadata, open_parquet, rows_of
 from pmem.config import bounded, parse_stage
+from pmem.envelope import EMPTY_LIST
 from pmem.errors import UserError, exit_code
-from pmem.prompt import render_messages, with_notes
+from pmem.plan_notes import with_notes
+from pmem.prompt import render_messages
 
 DEFAULT = Path("configs/pivots.yaml")
 COLUMNS = ("snapshot_id", "sample_index", "model_hash", "spoke", "matched_candidate_id", "decision", "reason", "list_text")
@@ -119,13 +121,18 @@ def select(scored: Sequence[Scored], config: PivotConfig) -> list[Scored]:
     return (speak + quiet)[: config.max_pivots]
 
 
-def pivot_row(one: Scored, *, plan_notes: bool = False) -> Row:
-    """One row of `pivots.parquet`; `value` of a candidate is V_remind, before its cost."""
+def pivot_row(one: Scored, written: str | None = None) -> Row:
+    """One row of `pivots.parquet`; `value` of a candidate is V_remind, before its cost.
+
+    `written`: the list, where its end is not the policy's own to write (plan notes); the prompt's last message then, and an answer is the
+    decision and what is said.
+    """
     assert one.labels.silence is not None
+    begun = [] if written is None else [{"role": "assistant", "content": written + "\n"}]
     return {
         "snapshot_id": one.snapshot["snapshot_id"],
         "split": one.snapshot["split"],
-        "prompt_messages": list(render_messages(to_policy_snapshot(one.snapshot), plan_notes=plan_notes)),
+        "prompt_messages": [*render_messages(to_policy_snapshot(one.snapshot)), *begun],
         "value_silent": one.labels.silence["value"],
         "std_error_silent": one.labels.silence["std_error"],
         "candidates": [
@@ -180,8 +187,9 @@ def pick(config: PivotConfig) -> tuple[list[Scored], list[Scored]]:
             f"only {len(chosen)} pivots among {len(scored)} scored snapshots, one GRPO batch needs {config.min_pivots}; label "
             "and sample more train snapshots, raise mean_ceiling, or lower the batch"
         )
-    plan_notes = with_notes(metadata(config.decisions).get("plan_notes"), str(config.decisions))
-    write_pivots(config.out, (pivot_row(one, plan_notes=plan_notes) for one in chosen))
+    noted = with_notes(metadata(config.decisions).get("plan_notes"), str(config.decisions))
+    lists = {name: next((row["list_text"] for row in rows if row["list_text"]), EMPTY_LIST) for name, rows in samples.items()}
+    write_pivots(config.out, (pivot_row(one, lists[one.snapshot["snapshot_id"]] if noted else None) for one in chosen))
     return scored, chosen
 
 

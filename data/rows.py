@@ -9,7 +9,7 @@ import pyarrow as pa
 from data.tables import Row, gather, metadata, read_rows, with_format, write_rows, write_table
 from pmem.canonical import file_sha256
 from pmem.errors import UserError
-from pmem.prompt import with_notes
+from pmem.plan_notes import with_notes
 
 MESSAGES_TYPE = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
 CANDIDATE_TYPE = pa.struct(
@@ -89,8 +89,8 @@ def remove_lessons(rows: Path) -> None:
 
 
 def shown_in(path: Path) -> dict[str, int | str]:
-    """What a file of SFT rows says of its prompts, for `policy.json`: `trajectory_steps` of the window, and `plan_notes` where the
-    prompts have them. The runtime must show the same. Empty when the file does not say."""
+    """What a file of SFT rows says of its prompts, for `policy.json`: `trajectory_steps` of the window, and `plan_notes` where
+    the lists end with them. The runtime must show the same. Empty when the file does not say."""
     facts = metadata(path)
     window: dict[str, int | str] = {"trajectory_steps": int(facts["trajectory_steps"])} if "trajectory_steps" in facts else {}
     return window | ({"plan_notes": facts["plan_notes"]} if with_notes(facts.get("plan_notes"), str(path)) else {})

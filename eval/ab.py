@@ -32,8 +32,9 @@ from pmem.backend import Backend
 from pmem.canonical import content_id
 from pmem.config import bounded, parse_stage
 from pmem.errors import UserError, exit_code
+from pmem.plan_notes import NOTES_VERSION
 from pmem.policy_file import model_hash, plan_notes_of
-from pmem.prompt import NOTES_VERSION, PROMPT_VERSION, PromptLimits
+from pmem.prompt import PROMPT_VERSION
 from pmem.settings import Settings
 from pmem.threshold import Threshold, read_threshold
 
@@ -89,7 +90,7 @@ class AbConfig:
     reminder_max_tokens: int = 64
     """Longest reminder."""
     plan_notes: bool = False
-    """Show an untrained model the plan notes; a trained one is shown what its `policy.json` says."""
+    """End an untrained model's lists with the plan note; for a trained one its `policy.json` says it."""
     seed: int = 17
     """Of the agents, the coin and the bootstrap."""
     out: Path | None = None
@@ -190,7 +191,7 @@ class Harness:
             arm, self.backend(arm) if needs_model else None, threshold=self.threshold(arm) if arm in MODEL_OF else None,
             grammar=self.config.grammar, rate=self.rate(), seed=self.config.seed,
             max_tokens=(self.config.list_max_tokens, self.config.reminder_max_tokens), empty_lists=arm == "prompted",
-            limits=PromptLimits(plan_notes=needs_model and self.plan_notes(arm)),
+            plan_notes=needs_model and self.plan_notes(arm),
         )  # fmt: skip
         return LiveArm(name=arm, policy=policy)
 
@@ -211,7 +212,7 @@ class Harness:
         return model_folder(speaker, self.config.run, (self.config.models or {}).get(speaker))
 
     def plan_notes(self, arm: str) -> bool:
-        """Whether the requests of an arm's model end with plan notes."""
+        """Whether the lists of an arm's model end with plan notes."""
         return plan_notes_of(self.folder(arm), self.config.plan_notes)
 
     def backend(self, arm: str) -> Backend:

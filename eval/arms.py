@@ -138,7 +138,7 @@ class PlainPolicy(ModelPolicy):
             super().write_lists(drafts, deadline)
             return
         for draft in drafts:
-            draft.take_answer(Completion(text=EMPTY_LIST, finish_reason="stop", tokens_in=0, tokens_out=0))
+            draft.take_answer(Completion(text=EMPTY_LIST, finish_reason="stop", tokens_in=0, tokens_out=0), self.note(draft))
 
 
 class WritingPolicy(PlainPolicy):
@@ -166,7 +166,7 @@ class WritingPolicy(PlainPolicy):
 def make_arm(
     arm: str, backend: Backend | None, *, threshold: Threshold | None = None, limits: PromptLimits | None = None,
     grammar: bool = False, rate: float = 0.0, seed: int = 17, max_tokens: tuple[int, int] = (384, 160),
-    empty_lists: bool = False,
+    empty_lists: bool = False, plan_notes: bool = False,
 ) -> BatchPolicy:  # fmt: skip
     """The policy of an arm. `threshold` belongs to the model behind `backend`; `rate` is the coin of `random`."""
     plain: dict[str, BatchPolicy] = {
@@ -179,7 +179,7 @@ def make_arm(
     profile = {"always": ALWAYS, "random": ALWAYS, "injection_only": BANKLESS, "advisor": ADVISOR}.get(arm, RUNTIME)
     policy = PlainPolicy(
         backend, name=arm, threshold=_zero(backend) if always else threshold, profile=profile, grammar=grammar, limits=limits,
-        list_max_tokens=max_tokens[0], reminder_max_tokens=max_tokens[1], timeout_ms=None,
+        list_max_tokens=max_tokens[0], reminder_max_tokens=max_tokens[1], timeout_ms=None, plan_notes=plan_notes,
     )  # fmt: skip
     policy.empty_lists = empty_lists
     if arm == "random":

@@ -32,9 +32,10 @@ from pmem.backend import Backend
 from pmem.canonical import content_id
 from pmem.config import bounded, parse_stage
 from pmem.errors import UserError, exit_code
+from pmem.plan_notes import NOTES_VERSION
 from pmem.policy import ModelPolicy
 from pmem.policy_file import plan_notes_of
-from pmem.prompt import NOTES_VERSION, PROMPT_VERSION, PromptLimits
+from pmem.prompt import PROMPT_VERSION, PromptLimits
 from pmem.snapshot import Snapshot
 from pmem.step import StepResult
 
@@ -100,7 +101,7 @@ class ScoreConfig:
     bank_budget_tokens: int | None = None
     """Show the bank within so many tokens; a variant for the sweep. null: the runtime's default."""
     plan_notes: bool = False
-    """Show an untrained model the plan notes (pmem/plan_notes.py); a trained one is shown what its `policy.json` says."""
+    """End an untrained model's lists with the plan note (pmem/plan_notes.py); for a trained one its `policy.json` says it."""
     samples: int = 0
     """Sampled answers a snapshot (for pivots) instead of the greedy one; 0: none."""
     temperature: float = 1.0
@@ -239,7 +240,7 @@ class Scorer:
         self, config: ScoreConfig, backend: Backend | None, truths: dict[str, Truth], *, plan_notes: bool = False
     ) -> None:
         self.config = config
-        self.limits = PromptLimits(**config.variant, plan_notes=plan_notes)
+        self.limits, self.plan_notes = PromptLimits(**config.variant), plan_notes
         self.backend = backend
         self.truths = truths
         self.needed = frozenset(name for name, truth in truths.items() if truth.need)
@@ -258,11 +259,12 @@ class Scorer:
                 seed=config.seed,
                 empty_lists=config.empty_lists,
                 limits=self.limits,
+                plan_notes=self.plan_notes,
             )
         assert self.backend is not None
         policy = WritingPolicy(
             self.backend, name=config.arm, grammar=config.grammar, list_max_tokens=budget[0], reminder_max_tokens=budget[1],
-            timeout_ms=None, limits=self.limits,
+            timeout_ms=None, limits=self.limits, plan_notes=self.plan_notes,
         )  # fmt: skip
         policy.empty_lists = config.empty_lists
         policy.floor, policy.max_share, policy.needed = config.reminder_floor, config.max_reminder_share, self.needed
@@ -292,7 +294,7 @@ class Scorer:
         settings = [config.arm, config.grammar, config.reminder_floor, config.max_reminder_share, config.list_max_tokens,
                     config.reminder_max_tokens, config.samples, config.temperature, config.seed, config.empty_lists]  # fmt: skip
         settings += [config.variant] if config.variant else []
-        settings += [NOTES_VERSION] if self.limits.plan_notes else []
+        settings += [NOTES_VERSION] if self.plan_notes else []
         model = [getattr(self.backend, "model_hash", None), getattr(self.backend, "route", None), PROMPT_VERSION]
         asked = [[snapshot.model_dump(mode="json"), snapshot.snapshot_id in self.needed] for snapshot in chunk]
         return content_id([settings, model, asked])

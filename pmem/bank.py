@@ -50,26 +50,17 @@ def entry_number(entry_id: str) -> int:
 
 def render_entries(state: BankState, budget_tokens: int) -> str:
     """Knowledge and procedural entries, one line each, newest touched first; an entry that does not fit is skipped, never cut."""
-    return "\n".join(map(_line, shown_entries(state, budget_tokens)))
-
-
-def shown_entries(state: BankState, budget_tokens: int) -> list[Entry]:
-    """The entries that `render_entries` shows, in its order."""
     kind_order = {"knowledge": 0, "procedural": 1}
     shown = [entry for entry in state.entries if entry.kind in kind_order]
     shown.sort(key=lambda entry: (-entry.touched, kind_order[entry.kind], entry_number(entry.id)))
-    fitting: list[Entry] = []
+    lines: list[str] = []
     num_chars = -1
     for entry in shown:
-        num_more = 1 + len(_line(entry))
-        if math.ceil((num_chars + num_more) / 4) <= budget_tokens:
-            fitting.append(entry)
-            num_chars += num_more
-    return fitting
-
-
-def _line(entry: Entry) -> str:
-    return f"- [{entry.id}] {entry.kind}: {entry.content}"
+        line = f"- [{entry.id}] {entry.kind}: {entry.content}"
+        if math.ceil((num_chars + 1 + len(line)) / 4) <= budget_tokens:
+            lines.append(line)
+            num_chars += 1 + len(line)
+    return "\n".join(lines)
 
 
 @dataclass

@@ -1,21 +1,27 @@
-"""Plan notes: what the agent does and announces, each beside the bank entry that bears on it, as the last lines of a request.
+"""The plan note: a private status that sets what the agent does and announces beside the bank entries that bear on it.
 
-    - convert the shops to tons ~ [tm-k-1] Only grams will do as unit of the shops.
+    {"op":"update_status","content":"convert the shops to tons ~ Only grams will do as unit of the shops"}
 
-A small model compares two sentences that stand side by side; finding them in a bank and comparing them in one token is what it does
-not learn (docs/results.md). So words find them here, and whether they agree is left to the model. Nothing is shown that the request
-does not hold already.
+It ends the list, so that the decision compares what stands side by side: finding a fact in a bank and comparing it with a plan in one
+token is what a small model does not learn, and writing the note itself it names the right entry for half of the clauses only
+(docs/results.md). So words decide what bears on what, here; whether the two agree is left to the model. A model is asked with the
+notes that it was trained with: rows, decisions and policies state `NOTES_VERSION`.
 """
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Sequence
 
-from pmem.snapshot import Entry
+from pmem.envelope import Operation
+from pmem.errors import UserError
+from pmem.prompt import golden_snapshot
+from pmem.snapshot import Entry, Snapshot
 from pmem.words import telling_words
 
+MAX_PART_CHARS = 115
+"""Of a clause with its entry: two of them stay under the 240 characters of the grammar."""
 MAX_CLAUSE_CHARS = 70
-MAX_ENTRY_CHARS = 120
 MAX_CLAUSES = 2
 NOTHING = "nothing"
 STEM_CHARS = 4
@@ -27,20 +33,22 @@ _OPENING = re.compile(
 )
 
 
-def plan_notes(thought: str | None, entries: Sequence[Entry]) -> list[str]:
-    """One line a clause of the newest thought; none when the agent stated none."""
-    return [f"- {clause[:MAX_CLAUSE_CHARS]} ~ {_shown(entry)}" for clause, entry in clauses_with_entries(thought, entries)]
+def plan_note(snapshot: Snapshot) -> Operation | None:
+    """`update_status` of the newest thought; None when the agent stated none."""
+    parts = [_part(clause, entry) for clause, entry in clauses_with_entries(snapshot)]
+    return Operation("update_status", content="; ".join(parts)) if parts else None
 
 
-def clauses_with_entries(thought: str | None, entries: Sequence[Entry]) -> list[tuple[str, Entry | None]]:
+def clauses_with_entries(snapshot: Snapshot) -> list[tuple[str, Entry | None]]:
     """The last clauses of the newest thought, each with the entry that bears on it."""
+    thought = snapshot.window[-1].thought if snapshot.window else None
     clauses = [_OPENING.sub("", clause).strip(" .;:,") for clause in _CLAUSES.split(thought or "")]
     clauses = [clause for clause in clauses if clause][-MAX_CLAUSES:]
-    return [(clause, _bears_on(clause, entries)) for clause in clauses]
+    return [(clause, _bears_on(clause, snapshot.bank.entries)) for clause in clauses]
 
 
-def _shown(entry: Entry | None) -> str:
-    return NOTHING if entry is None else f"[{entry.id}] {entry.content[:MAX_ENTRY_CHARS]}"
+def _part(clause: str, entry: Entry | None) -> str:
+    return f"{clause[:MAX_CLAUSE_CHARS]} ~ {entry.content.strip().rstrip('.') if entry else NOTHING}"[:MAX_PART_CHARS]
 
 
 def _bears_on(clause: str, entries: Sequence[Entry]) -> Entry | None:
@@ -86,3 +94,13 @@ def _stems(text: str) -> list[str]:
     telling = telling_words(text)
     words = (word.casefold().strip(".:,") for word in re.findall(r"[\w./-]+", text))
     return list(dict.fromkeys(word[:STEM_CHARS] for word in words if word in telling))
+
+
+NOTES_VERSION = hashlib.sha256(repr(plan_note(golden_snapshot())).encode("utf-8")).hexdigest()[:16]
+
+
+def with_notes(stated: object, where: str) -> bool:
+    """Whether what `where` names was made with plan notes. Raises UserError when those were other notes than these."""
+    if stated not in (None, NOTES_VERSION):
+        raise UserError(f"{where} was made with plan notes of version {stated}, this is {NOTES_VERSION}; make it again")
+    return stated is not None

@@ -18,15 +18,16 @@ from typing import Literal, Protocol, TypeVar
 
 from pmem.backend import Backend, Completion, DecisionRead, Request, RouteError
 from pmem.canonical import content_id
-from pmem.envelope import OPERATIONS_CLOSE, SPEAK, SPEAK_CLOSE
+from pmem.envelope import OPERATIONS_CLOSE, SPEAK, SPEAK_CLOSE, Operation
 from pmem.errors import UserError
 from pmem.gates import RUNTIME, GateProfile, authorities, is_deterministic, rules_spoke
 from pmem.grammar import envelope_grammar, list_grammar, reminder_grammar
 from pmem.outcomes import Reason
+from pmem.plan_notes import plan_note
 from pmem.prompt import PromptLimits, render_messages
 from pmem.rules_policy import RulesPolicy
 from pmem.snapshot import BankState, Snapshot
-from pmem.step import MIN_LABEL_MASS, Draft, StepResult
+from pmem.step import MIN_LABEL_MASS, STATUS_OPEN, Draft, StepResult
 from pmem.threshold import Threshold
 
 __all__ = ["MemoryPolicy", "Mode", "ModelPolicy", "RulesPolicy", "StepResult"]
@@ -63,6 +64,7 @@ class ModelPolicy:
         mode: Mode = "scored",
         profile: GateProfile = RUNTIME,
         grammar: bool = False,
+        plan_notes: bool = False,
         limits: PromptLimits | None = None,
         list_max_tokens: int = 384,
         reminder_max_tokens: int = 160,
@@ -72,6 +74,8 @@ class ModelPolicy:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         _check(backend, threshold, mode)
+        if plan_notes and mode != "scored":
+            raise UserError("plan notes end the list before the decision is read; set mode: scored for a model trained with them")
         self.name = name
         self.backend = backend
         self.threshold = threshold
@@ -79,6 +83,7 @@ class ModelPolicy:
         self.mode: Mode = mode
         self.profile = profile
         self.grammar = grammar
+        self.plan_notes = plan_notes
         self.limits = limits or PromptLimits()
         self.list_max_tokens = min(list_max_tokens, max_output_tokens)
         self.reminder_max_tokens = min(reminder_max_tokens, max_output_tokens)
@@ -178,11 +183,18 @@ class ModelPolicy:
         """Phase of a scored step that an arm of evaluation may replace: every draft gets its answer with the list of operations."""
         grammar = [list_grammar(draft.snapshot.bank) if self.grammar else None for draft in drafts]
         requests = [
-            self._request(draft, max_tokens=self.list_max_tokens, stop=(OPERATIONS_CLOSE,), grammar=text)
+            self._request(draft, max_tokens=self.list_max_tokens, stop=self._list_ends(draft), grammar=text)
             for draft, text in zip(drafts, grammar, strict=True)
         ]
         for draft, completion in zip(drafts, self._complete(requests, deadline), strict=True):
-            draft.take_answer(completion)
+            draft.take_answer(completion, self.note(draft))
+
+    def note(self, draft: Draft) -> Operation | None:
+        """The plan note that ends the list of a draft, if it has one."""
+        return plan_note(draft.snapshot) if self.plan_notes else None
+
+    def _list_ends(self, draft: Draft) -> tuple[str, ...]:
+        return (OPERATIONS_CLOSE,) if self.note(draft) is None else (OPERATIONS_CLOSE, STATUS_OPEN)
 
     def _reads(self, drafts: list[Draft], deadline: float | None) -> None:
         requests = [self._request(draft, prefix=draft.decision_prefix, max_tokens=1) for draft in drafts]

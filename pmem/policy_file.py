@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pmem.atomic import write_text
 from pmem.canonical import file_sha256
 from pmem.errors import UserError
-from pmem.prompt import with_notes
+from pmem.plan_notes import with_notes
 
 MODEL_SUFFIXES = (".safetensors", ".gguf", ".bin", ".jinja", ".model")
 MODEL_NAMES = (
@@ -25,7 +25,7 @@ MODEL_NAMES = (
 class PolicyFile(BaseModel):
     """`config` also holds `decision_prefix` (text shared by both answers before they differ) and `decision_token_ids`, and, where
     the training rows state it, `trajectory_steps`: the window the model has learned to read, and `plan_notes`: the version of the
-    plan notes at the end of its prompts.
+    plan notes that end its lists.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -77,7 +77,7 @@ def read_policy(folder: Path) -> PolicyFile:
 
 
 def plan_notes_of(folder: Path, otherwise: bool = False) -> bool:
-    """Whether a model folder's requests end with plan notes: as `policy.json` says, `otherwise` for a folder without one."""
+    """Whether a model folder's lists end with plan notes: as `policy.json` says, `otherwise` for a folder without one."""
     return read_policy(folder).plan_notes if (Path(folder) / "policy.json").exists() else otherwise
 
 

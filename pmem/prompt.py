@@ -12,9 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pmem.bank import render_entries, shown_entries
-from pmem.errors import UserError
-from pmem.plan_notes import plan_notes
+from pmem.bank import render_entries
 from pmem.snapshot import BankState, Entry, Snapshot, Step
 
 SYSTEM = """\
@@ -43,8 +41,6 @@ class PromptLimits:
     """Newest steps shown with the agent's stated thought; what an older one announced stands in the calls that followed."""
     window_chars: int = 4000
     """Longest JSON of the steps; whole oldest steps go first."""
-    plan_notes: bool = False
-    """End the request with the newest plan beside the entries that bear on it (pmem/plan_notes.py), for a model trained so."""
 
 
 class ChatTokenizer(Protocol):
@@ -54,17 +50,15 @@ class ChatTokenizer(Protocol):
 
 
 def render_messages(
-    snapshot: Snapshot, limits: PromptLimits | None = None, **changes: Any
+    snapshot: Snapshot, limits: PromptLimits | None = None, **changes: int
 ) -> tuple[dict[str, str], dict[str, str]]:
     """System and user message of one step. `changes` override single limits: `bank_budget_tokens=800`."""
     limits = dataclasses.replace(limits or PromptLimits(), **changes)
-    sections: tuple[str, ...] = (
+    sections = (
         f"# Task\n{_task(snapshot.task_messages, limits)}",
         f"# Bank\n{render_entries(snapshot.bank, limits.bank_budget_tokens) or '(empty)'}",
         f"# Recent steps\n{_steps(snapshot.window, limits)}",
     )
-    if limits.plan_notes and (notes := _notes(snapshot, limits)):
-        sections = (*sections, f"# Plan beside bank\n{notes}")
     return {"role": "system", "content": SYSTEM}, {"role": "user", "content": "\n".join(sections)}
 
 
@@ -81,11 +75,6 @@ def _task(messages: tuple[str, ...], limits: PromptLimits) -> str:
     lines = [_cut(messages[0].strip(), limits.task_chars)]
     lines += [f"User: {_cut(' '.join(text.split()), limits.later_chars)}" for text in later]
     return "\n".join(lines)
-
-
-def _notes(snapshot: Snapshot, limits: PromptLimits) -> str:
-    thought = snapshot.window[-1].thought if snapshot.window else None
-    return "\n".join(plan_notes(thought, shown_entries(snapshot.bank, limits.bank_budget_tokens)))
 
 
 def _steps(window: tuple[Step, ...], limits: PromptLimits) -> str:
@@ -157,7 +146,7 @@ def golden_snapshot() -> Snapshot:
     )
 
 
-def golden_rendering(*, plan_notes: bool = False) -> str:
+def golden_rendering() -> str:
     """The golden snapshot as text, with every limit written out: a changed default must not change the version."""
     limits = PromptLimits(
         task_chars=2000,
@@ -167,19 +156,9 @@ def golden_rendering(*, plan_notes: bool = False) -> str:
         trajectory_steps=8,
         num_thoughts=2,
         window_chars=4000,
-        plan_notes=plan_notes,
     )
     messages = render_messages(golden_snapshot(), limits)
     return "".join(f"<<{message['role']}>>\n{message['content']}\n" for message in messages)
 
 
 PROMPT_VERSION = hashlib.sha256(golden_rendering().encode("utf-8")).hexdigest()[:16]
-NOTES_VERSION = hashlib.sha256(golden_rendering(plan_notes=True).encode("utf-8")).hexdigest()[:16]
-"""The same for requests with plan notes; what was made with them (rows, decisions, a policy) states it under `plan_notes`."""
-
-
-def with_notes(stated: object, where: str) -> bool:
-    """Whether what `where` names was made with plan notes. Raises UserError when those were other notes than these."""
-    if stated not in (None, NOTES_VERSION):
-        raise UserError(f"{where} was made with plan notes of version {stated}, this is {NOTES_VERSION}; make it again")
-    return stated is not None

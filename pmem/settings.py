@@ -59,7 +59,7 @@ class RouteSettings(_Strict):
     trajectory_steps: int | None = Field(default=None, ge=1, le=64)
     """Steps the model was trained to see, from `policy.json`: the window then holds as many. None: not trained on one length."""
     plan_notes: bool = False
-    """End requests with the newest plan beside the entries that bear on it, from `policy.json`: the model was trained so."""
+    """End lists with the plan note (pmem/plan_notes.py), from `policy.json`: the model was trained so. Scored steps only."""
     mode: Literal["scored", "completion"] = "scored"
     """`scored` reads the probability of speaking at the decision token; `completion` takes the answer as one text."""
     grammar: bool = False

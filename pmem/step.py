@@ -10,6 +10,7 @@ from typing import cast
 from pmem.backend import Completion, DecisionRead
 from pmem.bank import Bank, BankDelta
 from pmem.envelope import (
+    MAX_OPERATIONS,
     OPERATIONS_CLOSE,
     OPERATIONS_OPEN,
     SPEAK,
@@ -26,6 +27,8 @@ from pmem.redaction import redact
 from pmem.snapshot import BankState, Snapshot
 
 MIN_LABEL_MASS = 0.95
+STATUS_OPEN = '{"op":"update_status"'
+"""Where a model stops that need not write its status: the plan note stands there."""
 
 
 def no_change() -> BankDelta:
@@ -111,13 +114,19 @@ class Draft:
         """Count what a request that we cut has probably cost; 0 for every other fault."""
         self._update(tokens_in=self.result.tokens_in + tokens_in)
 
-    def take_answer(self, completion: Completion) -> None:
-        """The first text of the step: the list alone, or the whole two lines. Writes are applied to a copy of the bank."""
+    def take_answer(self, completion: Completion, note: Operation | None = None) -> None:
+        """The first text of the step: the list alone, or the whole two lines. Writes are applied to a copy of the bank.
+
+        `note` takes the place of the status that the model has written, or had begun to.
+        """
         self.book(completion)
-        envelope = parse_envelope(completion.text, finish_reason=completion.finish_reason)
+        text = completion.text if note is None else closed_before_status(completion.text)
+        envelope = parse_envelope(text, finish_reason=completion.finish_reason)
         if isinstance(envelope, Malformed):
             self.settle(cast(Reason, envelope.reason))
             return
+        if note is not None:
+            envelope = _ended_by(note, envelope)
         resolved = resolve(envelope, self.snapshot.bank)
         operations = tuple(map(_redacted, resolved.operations))
         bank = Bank.from_state(self.snapshot.bank, clock=_one_later(self.snapshot.bank))
@@ -128,7 +137,7 @@ class Draft:
             dropped=resolved.dropped,
             delta=delta,
             bank_after=bank.state(),
-            list_text=_list_text(completion.text, envelope),
+            list_text=_list_text(text, envelope),
             reminder=_clean(resolved.reminder),
         )
         self.reminder_raw = resolved.reminder_raw
@@ -208,6 +217,18 @@ def _list_text(text: str, envelope: Envelope) -> str:
         if isinstance(alone, Envelope) and alone.operations == envelope.operations:
             return bare
     return render_operations(envelope.operations)
+
+
+def closed_before_status(text: str) -> str:
+    """A list that stopped where a status begins, closed there; any other text as it is."""
+    if not text.endswith(STATUS_OPEN):
+        return text
+    return f"{text.removesuffix(STATUS_OPEN).rstrip().removesuffix(',')}]{OPERATIONS_CLOSE}"
+
+
+def _ended_by(note: Operation, envelope: Envelope) -> Envelope:
+    others = [operation for operation in envelope.operations if operation.op != note.op]
+    return replace(envelope, operations=(*others[: MAX_OPERATIONS - 1], note))
 
 
 def _redacted(operation: Operation) -> Operation:

@@ -21,7 +21,7 @@ from pmem.config import bounded, parse_stage
 from pmem.errors import UserError, exit_code
 from pmem.policy_file import read_policy
 from pmem.prompt import PROMPT_VERSION
-from train.rewards import Pivot, RewardConfig, pivot_of
+from train.rewards import Pivot, RewardConfig, begun_of, pivot_of
 from train.rows import TokenRow, check_decision, token_rows
 from train.stop_rules import StopRules
 
@@ -186,10 +186,11 @@ def dev_rows(config: GrpoConfig, tokenizer: Any) -> list[TokenRow]:
 
 
 def rendered(tokenizer: Any, row: dict[str, Any]) -> str:
-    """The prompt of a pivot as text."""
+    """The prompt of a pivot as text, with the assistant's text so far."""
     from pmem.prompt import prompt_text
 
-    return prompt_text(tokenizer, tuple(row["prompt_messages"]))
+    messages = row["prompt_messages"]
+    return prompt_text(tokenizer, tuple(messages[:2]), prefix=begun_of(messages))
 
 
 def _speaking_pays(pivot: Pivot, reward: RewardConfig) -> bool:

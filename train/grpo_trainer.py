@@ -139,7 +139,8 @@ class PivotTrainer(SharedParts, GRPOTrainer):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         output = super()._generate_and_score_completions(inputs)
         ids, mask = output["completion_ids"], output["completion_mask"]
-        spans = [span_of(self.tokenizer, row[keep.bool()].tolist(), self.point) for row, keep in zip(ids, mask)]
+        spans = [span_of(self.tokenizer, row[keep.bool()].tolist(), self.point, decides_only=bool(self.pivots[one["snapshot_id"]].begun))
+                 for row, keep, one in zip(ids, mask, inputs)]  # fmt: skip
         size = self.num_generations if self.model.training else self.num_generations_eval
         groups = [range(start, start + size) for start in range(0, len(ids), size)]
         advantages = torch.cat([self._group_advantages([self._scores[row] for row in rows], [spans[row] for row in rows],

@@ -37,7 +37,7 @@ class KtoConfig:
     """Model folder of the SFT policy."""
     samples: Path | None = None
     """Sampled answers of the SFT policy (`eval.score samples=8`): an answer has the list that the policy wrote there first; empty
-    for empty lists."""
+    for empty lists. Pivots with plan notes hold their lists already."""
     out: Path = Path("runs/quickstart/kto")
     """Model folder to write."""
     seed: int = 17
@@ -83,7 +83,7 @@ def judged_answers(
         for reminder, value in values.items():
             if value >= best - 1e-9 or value < best - config.margin:
                 list_text, newline, line = render_envelope((), reminder).partition("\n")
-                completion = f"{lists.get(pivot.snapshot_id, list_text)}{newline}{line}"
+                completion = line if pivot.begun else f"{lists.get(pivot.snapshot_id, list_text)}{newline}{line}"
                 answers.append({"prompt": prompts[pivot.snapshot_id], "completion": completion, "label": value >= best - 1e-9})
     return answers
 

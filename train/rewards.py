@@ -61,12 +61,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Pivot:
-    """A row of `pivots.parquet` as the reward reads it. `bank` is the bank as the prompt shows it."""
+    """A row of `pivots.parquet` as the reward reads it. `bank` is the bank as the prompt shows it, `begun` the assistant's text before
+    what is sampled."""
 
     snapshot_id: str
     bank: BankState
     value_silent: float | None
     candidates: tuple[Candidate, ...]
+    begun: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +92,19 @@ def pivot_of(row: Mapping[str, Any]) -> Pivot:
         if item["value"] is not None
     ]
     silent = row["value_silent"]
-    bank = shown_bank(row["prompt_messages"])
-    return Pivot(row["snapshot_id"], bank, None if silent is None else float(silent), tuple(found))
+    messages = row["prompt_messages"]
+    value = None if silent is None else float(silent)
+    return Pivot(row["snapshot_id"], shown_bank(messages), value, tuple(found), begun_of(messages))
+
+
+def begun_of(messages: Sequence[Mapping[str, str]]) -> str:
+    """The assistant's text that a prompt already holds."""
+    return messages[-1]["content"] if messages[-1]["role"] == "assistant" else ""
 
 
 def shown_bank(messages: Sequence[Mapping[str, str]]) -> BankState:
     """The entries that a prompt shows (what does not fit its budget cannot be cited either)."""
-    _, _, bank = messages[-1]["content"].partition("# Bank\n")
+    _, _, bank = messages[1]["content"].partition("# Bank\n")
     lines = bank.partition("\n# Recent steps\n")[0]
     entries = tuple(
         Entry.model_validate({"id": entry, "kind": kind, "content": content, "created": 0, "touched": 0})
@@ -108,6 +116,7 @@ def shown_bank(messages: Sequence[Mapping[str, str]]) -> BankState:
 
 def score(text: str, pivot: Pivot, config: RewardConfig, *, truncated: bool = False) -> Score:
     """Score one sampled answer. `truncated`: it was cut at the token limit."""
+    text = pivot.begun + text
     read = parse_envelope(text, finish_reason="length" if truncated else "stop")
     if isinstance(read, Malformed) or truncated or (SPEAK not in text and SILENT not in text):
         return Score("malformed", 0.0, config.malformed)

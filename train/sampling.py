@@ -5,12 +5,13 @@ from typing import Any
 
 import torch
 
-from pmem.envelope import render_envelope
+from pmem.envelope import SILENT, render_envelope
 from serve.decoding import Decoder
 from serve.row import Row
 
-LIKELY_ANSWERS = (render_envelope((), None),)
-"""Proposed to the decoder, which takes of it what each row really draws: most lists are empty, so most answers begin like it."""
+LIKELY_ANSWERS = (render_envelope((), None), SILENT)
+"""Proposed to the decoder, which takes of it what each row really draws: most lists are empty, so most answers begin like it; an
+answer behind a list that is written already is silence or not."""
 
 
 @torch.no_grad()

@@ -8,13 +8,16 @@ from serve.decision_tokens import DecisionPoint
 from train.credit import Span
 
 
-def span_of(tokenizer: Any, ids: Sequence[int], point: DecisionPoint) -> Span:
-    """The span of one completion. No decision when the text has none, or its tokens do not break where the answers differ."""
+def span_of(tokenizer: Any, ids: Sequence[int], point: DecisionPoint, *, decides_only: bool = False) -> Span:
+    """The span of one completion. No decision when the text has none, or its tokens do not break where the answers differ.
+
+    `decides_only`: the prompt holds the list already.
+    """
     text = tokenizer.decode(ids, skip_special_tokens=False)
-    close = text.rfind(OPERATIONS_CLOSE)
+    close = 0 if decides_only else text.rfind(OPERATIONS_CLOSE)
     if close < 0:
         return Span(len(ids), None)
-    list_end = _tokens_until(tokenizer, ids, close + len(OPERATIONS_CLOSE))
+    list_end = 0 if decides_only else _tokens_until(tokenizer, ids, close + len(OPERATIONS_CLOSE))
     line = next((at for at in (text.find(SPEAK, close), text.find(SILENT, close)) if at >= 0), None)
     if line is None:
         return Span(list_end, None)

@@ -13,7 +13,8 @@ from data.snapshots import snapshot_columns, to_policy_snapshot, write_snapshots
 from data.would_say import would_say
 from pmem.envelope import Envelope, parse_envelope
 from pmem.errors import UserError
-from pmem.prompt import NOTES_VERSION, render_messages
+from pmem.plan_notes import NOTES_VERSION
+from pmem.prompt import render_messages
 from pmem.snapshot import BankState, Entry
 from tests.data.make import SNAPSHOT, label_row, snapshot_row
 
@@ -221,17 +222,15 @@ def test_lessons_and_plan_notes(tmp_path: Path) -> None:
     rows = built(tmp_path, [need, quiet, opinion], labels, course=(1,), plan_notes=True)
     (only,) = list(read_sft(lesson_file(tmp_path / "sft.parquet", 1)))
     assert only["snapshot_id"] == need["snapshot_id"], "an unknown verdict and a silence about nothing teach no lesson"
-    assert "# Plan beside bank\n- write with semicolons ~ [tm-k-4] semicolons" in only["prompt_messages"][1]["content"]
+    assert "write with semicolons ~ semicolons" in only["completion"]
     assert shown_in(tmp_path / "sft.parquet") == {"trajectory_steps": 8, "plan_notes": NOTES_VERSION}
     assert (
         "# Task\n(none)\n" in only["prompt_messages"][1]["content"] and only["prompt_messages"][1]["content"].count("- [tm-") == 1
     )
-    assert all(
-        "# Plan beside bank" in row["prompt_messages"][1]["content"] for row in rows if row["snapshot_id"] != quiet["snapshot_id"]
-    )
-    assert not any(
-        "# Plan beside bank" in row["prompt_messages"][1]["content"] for row in built(tmp_path, [need, quiet], labels[:3])
-    )
+    for row in (*rows, only):
+        (operation,) = [one for one in _envelope(row).operations if one.op == "update_status"]
+        assert " ~ " in str(operation.content)
+    assert not any("update_status" in row["completion"] for row in built(tmp_path, [need, quiet], labels[:3]))
     assert "plan_notes" not in shown_in(tmp_path / "sft.parquet")
     assert not lesson_file(tmp_path / "sft.parquet", 1).exists(), "a lesson of an earlier build does not stay behind"
     unseen = snapshot_row(step=4)
@@ -262,6 +261,14 @@ def test_without_lists_the_decision_comes_first(tmp_path: Path) -> None:
     need = snapshot_row(step=1)
     (row,) = built(tmp_path, [need], labels_of(need, "need", candidate("it", 0.4)), lists=False)
     assert row["completion"].startswith("<operations>[]</operations>\n<context_for_action>")
+    with pytest.raises(UserError, match="plan_notes=true ends the list"):
+        BuildConfig(lists=False, plan_notes=True)
+
+
+def _envelope(row: dict[str, Any]) -> Envelope:
+    read = parse_envelope(row["completion"])
+    assert isinstance(read, Envelope)
+    return read
 
 
 def test_what_builds_nothing_or_is_no_number_is_said_first(tmp_path: Path) -> None:

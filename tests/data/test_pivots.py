@@ -12,7 +12,7 @@ from data.pivots import PivotConfig, Scored, pick, sample_value, select
 from data.rows import read_pivots
 from data.snapshots import write_snapshots
 from pmem.errors import UserError
-from pmem.prompt import NOTES_VERSION
+from pmem.plan_notes import NOTES_VERSION
 from tests.data.make import label_row, snapshot_row
 
 
@@ -98,14 +98,19 @@ def test_the_stage_writes_train_pivots_with_their_measured_branches(tmp_path: Pa
     assert (tmp_path / "p.parquet").read_bytes() == first
 
 
-def test_pivots_are_shown_as_their_samples_were(tmp_path: Path) -> None:
+def test_pivots_hold_the_list_of_their_samples_where_a_note_ended_it(tmp_path: Path) -> None:
     config = run(tmp_path, 20)
-    asked = pq.read_table(config.decisions)
+    written = '<operations>[{"op":"update_status","content":"a ~ b"}]</operations>'
+    answers = [
+        {**row, "list_text": written if row["sample_index"] else None} for row in pq.read_table(config.decisions).to_pylist()
+    ]
     for version in (None, NOTES_VERSION):
-        pq.write_table(asked.replace_schema_metadata({"plan_notes": version} if version else None), config.decisions)
+        asked = pa.Table.from_pylist(answers).replace_schema_metadata({"plan_notes": version} if version else None)
+        pq.write_table(asked, config.decisions)
         pick(config)
         row = next(read_pivots(config.out))
-        assert ("# Plan beside bank" in row["prompt_messages"][1]["content"]) == (version is not None)
+        begun = [message["content"] for message in row["prompt_messages"] if message["role"] == "assistant"]
+        assert begun == ([written + "\n"] if version else [])
 
 
 def test_too_few_pivots_or_no_samples_is_one_sentence(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from data.renaming import Names, made_up, names_of
 from pmem.envelope import Operation
-from pmem.plan_notes import plan_notes
+from pmem.plan_notes import clauses_with_entries, plan_note
 from pmem.prompt import golden_snapshot, render_messages
 from pmem.snapshot import BankState, Entry, Snapshot
 
@@ -45,8 +45,10 @@ def test_what_bears_on_what_is_the_same_in_other_names(seed: int) -> None:
     assert reminder == f"{other.bank.entries[2].content} [tm-k-3]" and other.window[0].call.endswith(reminder.split()[-2])
     text = render_messages(other)[-1]["content"]
     assert not any(word in text for word in ("grams", "shops", "ember")) or seed, "names are drawn from the same words"
-    unit, sensor = (line.split(" ~ ") for line in plan_notes(other.window[-1].thought, other.bank.entries))
-    assert unit[1].startswith("[tm-k-1]") and sensor[1].startswith("[tm-k-3]")
+    pairs = [(None if entry is None else entry.id) for _, entry in clauses_with_entries(other)]
+    assert pairs == ["tm-k-1", "tm-k-3"] == [entry.id for _, entry in clauses_with_entries(snapshot) if entry]
+    note = str(getattr(plan_note(other), "content", ""))
+    unit, sensor = (part.split(" ~ ") for part in note.split("; "))
     assert unit[0].split()[-1] in unit[1] and sensor[0].split()[-1] not in sensor[1], "one plan keeps to its fact, one does not"
 
 

@@ -13,8 +13,9 @@ from eval import score
 from eval.decisions import read_decisions
 from eval.truth import Candidate
 from pmem.errors import UserError
+from pmem.plan_notes import NOTES_VERSION
 from pmem.policy_file import PolicyFile, write_policy
-from pmem.prompt import NOTES_VERSION, PROMPT_VERSION
+from pmem.prompt import PROMPT_VERSION
 from tests.eval.scripted import ScriptedBackend
 from tests.eval.synthetic import label_rows, snapshot_row
 from tests.tiny import tiny_model
@@ -110,11 +111,9 @@ def test_a_real_tiny_model_scores_in_this_process(tmp_path: Path) -> None:
     assert len(rows) == 6 and all(row.decision == "malformed" and row.tokens_in > 0 for row in rows)
 
 
-def test_a_trained_model_is_shown_the_plan_notes_of_its_policy_file(tmp_path: Path) -> None:
+def test_the_lists_of_a_trained_model_end_as_its_policy_file_says(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     run, model = small_run(tmp_path, 6), tiny_model(tmp_path)
-    budget = ["list_max_tokens=4", "reminder_max_tokens=4", "arm=sft", f"run={run}", f"model={model}"]
-    tokens = {}
     for version in (None, NOTES_VERSION, "old"):
         policy = PolicyFile(
             model_hash="m",
@@ -125,15 +124,15 @@ def test_a_trained_model_is_shown_the_plan_notes_of_its_policy_file(tmp_path: Pa
             config={"plan_notes": version},
         )
         write_policy(model, policy)
+        out = run / f"{version}.parquet"
+        asked = ["arm=sft", "lists=false", "reminder_max_tokens=4", f"run={run}", f"model={model}", f"out={out}"]
         if version == "old":
             with pytest.raises(UserError, match="plan notes of version old"):
-                score.main([*budget, f"out={run}/old.parquet"])
+                score.main(asked)
             continue
-        out = run / f"{version}.parquet"
-        assert score.main([*budget, f"out={out}"]) == 0
-        assert metadata(out).get("plan_notes") == version
-        tokens[version] = sum(row.tokens_in for row in read_decisions(out))
-    assert tokens[NOTES_VERSION] > tokens[None], "the notes were asked anew, not taken from the cache"
+        assert score.main(asked) == 0 and metadata(out).get("plan_notes") == version
+        ends = {" ~ " in str(row.list_text) for row in read_decisions(out)}
+        assert ends == {version is not None}, "asked anew, not taken from the cache"
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,16 @@
-"""Plan notes: which entry bears on what the agent does and announces, and that a request shows nothing by them that it did not hold."""
+"""The plan note: which entry bears on what the agent does and announces, that it fits the grammar, and how it ends a step's list."""
 
 import pytest
 
+from pmem.envelope import MAX_OPERATIONS, OPERATIONS_CLOSE, Operation, render_operations
 from pmem.errors import UserError
-from pmem.plan_notes import MAX_CLAUSE_CHARS, MAX_ENTRY_CHARS, NOTHING, plan_notes
-from pmem.prompt import NOTES_VERSION, PROMPT_VERSION, golden_snapshot, render_messages, with_notes
-from pmem.snapshot import Entry
+from pmem.grammar import MAX_CONTENT_CHARS
+from pmem.plan_notes import NOTES_VERSION, NOTHING, plan_note, with_notes
+from pmem.policy import ModelPolicy
+from pmem.prompt import golden_snapshot
+from pmem.scripted import ScriptedBackend
+from pmem.snapshot import BankState, Entry, Snapshot
+from pmem.step import STATUS_OPEN, closed_before_status
 
 FACTS = {
     "tm-k-1": "Only grams will do as unit of the shops.",
@@ -14,60 +19,86 @@ FACTS = {
     "tm-k-4": "The survey is decoded with codebook book1.",
     "tm-p-5": "bash bin/merge overlay trial failed (first at step 2): merge: method overlay failed here; merge by method union",
 }
-ENTRIES = [
-    Entry(id=name, kind="procedural" if "-p-" in name else "knowledge", content=content, created=0, touched=0)
-    for name, content in FACTS.items()
-]
+
+
+def seen(thought: str | None, *ids: str) -> Snapshot:
+    """A snapshot whose newest step states `thought`, with these facts."""
+    base = golden_snapshot()
+    entries = tuple(
+        Entry(id=name, kind="procedural" if "-p-" in name else "knowledge", content=FACTS[name], created=0, touched=0)
+        for name in ids
+    )
+    window = (*base.window[:-1], base.window[-1].model_copy(update={"thought": thought}))
+    return base.model_copy(update={"window": window, "bank": BankState(entries=entries, next_number=9)})
 
 
 @pytest.mark.parametrize(
-    ("thought", "notes"),
+    ("thought", "note"),
     [
         (
             "Now convert the shops, unit tons. Next: ingest the intake next in line, choosing cedar as sensor.",
-            [
-                f"- convert the shops, unit tons ~ [tm-k-1] {FACTS['tm-k-1']}",
-                f"- ingest the intake next in line, choosing cedar as sensor ~ [tm-k-3] {FACTS['tm-k-3']}",
-            ],
+            "convert the shops, unit tons ~ Only grams will do as unit of the shops; "
+            "ingest the intake next in line, choosing cedar as sensor ~ intake to take next: ember",
         ),
         (
             "Get the spring survey decoded with book3, then do the orders: convert it to tons.",
-            [
-                f"- Get the spring survey decoded with book3 ~ [tm-k-4] {FACTS['tm-k-4']}",
-                f"- do the orders: convert it to tons ~ {NOTHING}",
-            ],
+            f"Get the spring survey decoded with book3 ~ The survey is decoded with codebook book1; do the orders: convert it to tons ~ {NOTHING}",
         ),
-        ("Merge trial by method overlay.", [f"- Merge trial by method overlay ~ [tm-p-5] {FACTS['tm-p-5'][:MAX_ENTRY_CHARS]}"]),
-        (None, []),
-        (" . ", []),
+        ("Merge trial by method overlay.", f"Merge trial by method overlay ~ {FACTS['tm-p-5'][:83]}"),
     ],
 )
-def test_every_clause_stands_beside_the_fact_about_its_thing(thought: str | None, notes: list[str]) -> None:
-    assert plan_notes(thought, ENTRIES) == notes
+def test_every_clause_stands_beside_the_fact_about_its_thing(thought: str, note: str) -> None:
+    found = plan_note(seen(thought, *FACTS))
+    assert found is not None and (found.op, found.content) == ("update_status", note)
 
 
-def test_long_clauses_and_entries_are_cut() -> None:
-    long = Entry(id="tm-k-9", kind="knowledge", content="convert the shops " * 60, created=0, touched=0)
-    notes = plan_notes(f"Now {'convert the shops and then some ' * 20}. Next: {'convert the trips ' * 30}.", [long, *ENTRIES])
-    assert len(notes) == 2 and max(map(len, notes)) <= len("- ") + MAX_CLAUSE_CHARS + len(" ~ [tm-k-9] ") + MAX_ENTRY_CHARS
-
-
-def test_a_request_ends_with_the_notes_where_they_are_asked_for() -> None:
-    snapshot = golden_snapshot()
-    plain, noted = (render_messages(snapshot, plan_notes=wanted)[1]["content"] for wanted in (False, True))
-    assert noted == (
-        f"{plain}\n# Plan beside bank\n- Checked out/ ~ {NOTHING}\n- write out/report.csv ~ [tm-k-1] Write the report as JSON."
-    )
-    silent = snapshot.model_copy(update={"window": ()})
-    assert render_messages(silent, plan_notes=True) == render_messages(silent)
-    hidden = render_messages(snapshot, plan_notes=True, bank_budget_tokens=16)[1]["content"]
-    assert "[tm-k-1]" not in hidden and hidden.endswith(f"write out/report.csv ~ {NOTHING}"), (
-        "an entry the bank does not show stays unseen"
-    )
+def test_without_a_thought_there_is_no_note_and_a_long_one_fits_the_grammar() -> None:
+    assert plan_note(seen(None, "tm-k-1")) is None and plan_note(seen(" . ", "tm-k-1")) is None
+    long = plan_note(seen(f"Now {'convert the shops and then some ' * 20}. Next: {'convert the trips ' * 30}.", *FACTS))
+    assert long is not None and len(str(long.content)) <= MAX_CONTENT_CHARS and "update_status" in render_operations([long])
 
 
 def test_the_version_of_the_notes_travels_by_itself() -> None:
-    assert NOTES_VERSION != PROMPT_VERSION
     assert with_notes(NOTES_VERSION, "x") and not with_notes(None, "x")
     with pytest.raises(UserError, match=r"rows\.parquet was made with plan notes of version old"):
         with_notes("old", "rows.parquet")
+
+
+SAVE = '{"op":"save_knowledge","content":"Write UTF-8."}'
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        (f"<operations>[{STATUS_OPEN}", []),
+        (f"<operations>[{SAVE},{STATUS_OPEN}", ["Write UTF-8."]),
+        (f"<operations>[{SAVE}, {STATUS_OPEN}", ["Write UTF-8."]),
+        (f"<operations>[{SAVE}]</operations>", ["Write UTF-8."]),
+        (f'<operations>[{STATUS_OPEN},"content":"mine"}},{SAVE}]</operations>', ["Write UTF-8."]),
+        (f"<operations>[{','.join([SAVE] * MAX_OPERATIONS)}]</operations>", ["Write UTF-8."] * (MAX_OPERATIONS - 1)),
+    ],
+)
+def test_the_note_ends_the_list_whatever_status_the_model_had_begun(written: str, kept: list[str]) -> None:
+    snapshot = seen("Next: convert the shops to tons.", *FACTS)
+    backend = ScriptedBackend(lists=[written], probs=[0.2], reminders=[])
+    result = ModelPolicy(backend, plan_notes=True).step(snapshot)
+    note = plan_note(snapshot)
+    assert note is not None and result.operations == (*(Operation("save_knowledge", content=text) for text in kept), note)
+    assert result.list_text == render_operations(result.operations) and result.bank_after.status == note.content
+    assert backend.requests[0].stop == (OPERATIONS_CLOSE, STATUS_OPEN)
+    assert backend.requests[1].prefix == result.list_text + "\n", "the decision is read behind the note"
+
+
+def test_a_broken_list_stays_broken_and_without_a_plan_the_list_is_the_models_own() -> None:
+    broken = ModelPolicy(ScriptedBackend(lists=["<operations>[oops"], probs=[], reminders=[]), plan_notes=True)
+    assert broken.step(seen("Next: convert the shops.", *FACTS)).reason == "unparseable"
+    backend = ScriptedBackend(lists=[f"<operations>[{SAVE}]</operations>"], probs=[0.2], reminders=[])
+    result = ModelPolicy(backend, plan_notes=True).step(seen(None, "tm-k-1"))
+    assert [operation.op for operation in result.operations] == ["save_knowledge"]
+    assert backend.requests[0].stop == (OPERATIONS_CLOSE,)
+    assert closed_before_status("as it is") == "as it is"
+
+
+def test_notes_need_a_decision_that_is_read_apart() -> None:
+    with pytest.raises(UserError, match="set mode: scored"):
+        ModelPolicy(ScriptedBackend(lists=[], probs=[], reminders=[]), plan_notes=True, mode="completion")

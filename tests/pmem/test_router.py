@@ -1,6 +1,5 @@
 """Which route serves a step: dedicated, chat instead, chat after it, or nobody; places are held until the transport has ended."""
 
-import json
 import math
 import time
 from collections.abc import Iterator
@@ -301,7 +300,9 @@ def test_the_key_comes_from_a_file(tmp_path: Path, dedicated: FakeServer) -> Non
 
 
 @pytest.mark.parametrize("noted", [False, True])
-def test_a_route_whose_model_reads_plan_notes_gets_them(tmp_path: Path, dedicated: FakeServer, noted: bool) -> None:
-    step = Step(step=1, tool="bash", call="ls", fingerprint="a" * 16, outcome="ok", digest="", thought="Next: write the output.")
-    policy(tmp_path, dedicated, route={"plan_notes": noted}).step(snapshot().model_copy(update={"window": (step,)}))
-    assert ("# Plan beside bank\\n- write the output ~ [tm-k-1]" in json.dumps(dedicated.requests[0].json)) == noted
+def test_the_lists_of_a_route_whose_model_was_trained_so_end_with_the_note(
+    tmp_path: Path, dedicated: FakeServer, noted: bool
+) -> None:
+    step = Step(step=1, tool="bash", call="ls", fingerprint="a" * 16, outcome="ok", digest="", thought="Next: make the output.")
+    made = policy(tmp_path, dedicated, route={"plan_notes": noted}).step(snapshot().model_copy(update={"window": (step,)}))
+    assert ("make the output ~ Output must be JSON" in made.list_text) == noted

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from pmem.errors import exit_code
+from pmem.plan_notes import NOTES_VERSION
 from pmem.policy_file import PolicyFile, model_hash, read_policy, write_policy
-from pmem.prompt import NOTES_VERSION, PROMPT_VERSION
+from pmem.prompt import PROMPT_VERSION
 from pmem.settings import parse_settings
 from serve import route
 from serve.command import Command, names_of

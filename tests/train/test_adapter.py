@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from pmem.errors import UserError
+from pmem.plan_notes import NOTES_VERSION
 from pmem.policy_file import PolicyFile, model_hash, read_policy, write_policy
-from pmem.prompt import NOTES_VERSION, PROMPT_VERSION
+from pmem.prompt import PROMPT_VERSION
 from tests.tiny import tiny_model
 from train.adapter import AdapterConfig, extract, merge
 

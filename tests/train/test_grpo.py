@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from data.rows import write_pivots, write_sft
 from eval.decisions import Decision, write_decisions
+from pmem.envelope import EMPTY_LIST
 from pmem.errors import UserError
 from pmem.policy_file import model_hash, read_policy
 from pmem.prompt import prompt_text
@@ -95,6 +96,16 @@ def test_a_run_writes_a_whole_folder(place: Path, changes: dict[str, object]) ->
     kinds = ("share_malformed", "share_uncited", "share_silent", "share_mapped", "share_unmapped")
     assert all(sum(line[kind] for kind in kinds) == pytest.approx(1.0, abs=1e-3) for line in steps if "reward" in line)
     assert any(line["share_malformed"] < 1 for line in steps if "reward" in line)
+
+
+def test_pivots_that_hold_their_list_train_what_comes_behind_it(place: Path) -> None:
+    begun = {"role": "assistant", "content": f"{EMPTY_LIST}\n"}
+    rows = contradiction_pivots(8, seed=3)
+    write_pivots(place / "begun.parquet", [{**row, "prompt_messages": [*row["prompt_messages"], begun]} for row in rows])
+    done = run(config_of(place, "begun", pivots=place / "begun.parquet", max_completion_tokens=100))
+    steps = [json.loads(line) for line in (place / "begun" / "metrics.jsonl").read_text().splitlines()]
+    assert done["steps"] == 2 and any(line["share_malformed"] < 1 for line in steps if "reward" in line)
+    assert any(line.get("margin_gained", 0.0) != 0 for line in steps), "the decision was found and has its gradient"
 
 
 def test_kto_learns_from_helped_and_harmed_answers(place: Path) -> None:

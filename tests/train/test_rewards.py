@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from pmem.envelope import Operation, render_envelope
+from pmem.envelope import SILENT, SPEAK, SPEAK_CLOSE, Operation, render_envelope
 from tests.tiny import byte_tokenizer
 from tests.train.contradictions import contradiction_pivots
 from train.credit import Span, centred, joint_advantages, split_advantages
@@ -130,3 +130,18 @@ def test_dev_false_interventions_may_not_rise() -> None:
     watch = StopWatch(StopRules())
     assert watch.broken_by_dev(0.1) is None and watch.broken_by_dev(0.15) is None
     assert "10% to 40%" in str(watch.broken_by_dev(0.4))
+
+
+def test_an_answer_behind_a_written_list_is_scored_with_it_and_has_its_decision_first() -> None:
+    begun = '<operations>[{"op":"update_status","content":"a ~ b"}]</operations>\n'
+    pivot = pivot_of({**ROW, "prompt_messages": [*ROW["prompt_messages"], {"role": "assistant", "content": begun}]})
+    assert pivot.begun == begun and pivot.bank == PIVOT.bank
+    assert score(SILENT, pivot, CONFIG).kind == "silent" and score(SILENT, PIVOT, CONFIG).kind == "malformed"
+    assert score(f"{SPEAK}{RIGHT.text}{SPEAK_CLOSE}", pivot, CONFIG).kind == "mapped"
+    tokenizer = byte_tokenizer()
+    point = check_decision(tokenizer, "bytes")
+    for line, ids in ((SILENT, point.silent_ids), (f"{SPEAK}x{SPEAK_CLOSE}", point.speak_ids)):
+        answer = tokenizer(line, add_special_tokens=False)["input_ids"]
+        span = span_of(tokenizer, answer, point, decides_only=True)
+        assert span.list_end == 0 and span.decision is not None and answer[span.decision] in ids
+        assert span_of(tokenizer, answer, point).decision is None
