@@ -13,12 +13,11 @@ from data.agent import HORIZON
 from data.envs.base import Fact, draw
 from data.episode import Episode
 from data.reminders import asserted, sentences
-from pmem.bank import estimate_tokens
+from pmem.bank import cited_sentence, estimate_tokens
 from pmem.snapshot import BankState, Entry
 
 COST_FIXED = 0.01
 COST_PER_TOKEN = 0.0002
-MAX_TEXT_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +64,12 @@ def candidates_for(episode: Episode, bank: BankState, max_candidates: int) -> li
     decoys.sort(key=lambda pair: (pair[0], pair[1].id))
     num_decoys = min(len(decoys), max(1, max_candidates - len(bearing)))
     chosen = [entry for _, entry in bearing][: max_candidates - num_decoys] + [entry for _, entry in decoys][:num_decoys]
-    return [Candidate(entry.id, reminder_text(entry), (entry.id,)) for entry in chosen]
+    return [Candidate(entry.id, cited_sentence(entry), (entry.id,)) for entry in chosen]
 
 
 def speaks_of(content: str, fact: Fact) -> bool:
     """Whether an entry gives some value of the fact, right or wrong."""
     return any(asserted(part, fact.subject, fact.kind.words) for part in sentences(content))
-
-
-def reminder_text(entry: Entry) -> str:
-    """One short sentence and its citation. Of an entry about a failure only what the failure said."""
-    sentence = entry.content.rpartition("): ")[2] if entry.kind == "procedural" else entry.content
-    sentence = sentence.strip().rstrip(".;")[:MAX_TEXT_CHARS]
-    return f"{sentence[:1].upper()}{sentence[1:]}. [{entry.id}]"
 
 
 def continuation_seeds(seed_set: int, num_branches: int) -> list[int]:

@@ -8,7 +8,7 @@ never changes what the row decides.
 import re
 from collections.abc import Sequence
 
-from data.branches import reminder_text
+from pmem.bank import cited_sentence
 from pmem.snapshot import Entry, Snapshot
 from pmem.words import telling_words
 
@@ -25,7 +25,7 @@ def would_say(snapshot: Snapshot) -> str | None:
     if not thought:
         return None
     entry = _closest(snapshot.bank.entries, newest_plan(thought)) or _closest(snapshot.bank.entries, thought)
-    return None if entry is None else reminder_text(entry)
+    return None if entry is None else cited_sentence(entry)
 
 
 def newest_plan(thought: str) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MAX_KNOWLEDGE = 20
 MAX_PROCEDURAL = 30
 MAX_CONTENT_CHARS = 1200
+MAX_SENTENCE_CHARS = 200
 STATUS_ID = "tm-s-0"
 
 BankDelta = dict[str, dict[str, int]]
@@ -61,6 +62,13 @@ def render_entries(state: BankState, budget_tokens: int) -> str:
             lines.append(line)
             num_chars += 1 + len(line)
     return "\n".join(lines)
+
+
+def cited_sentence(entry: Entry) -> str:
+    """An entry as one short sentence with its citation, as a reminder says it. Of an entry about a failure only what the failure said."""
+    sentence = entry.content.rpartition("): ")[2] if entry.kind == "procedural" else entry.content
+    sentence = sentence.strip().rstrip(".;")[:MAX_SENTENCE_CHARS]
+    return f"{sentence[:1].upper()}{sentence[1:]}. [{entry.id}]"
 
 
 @dataclass

@@ -35,7 +35,17 @@ _OPENING = re.compile(
 
 def plan_note(snapshot: Snapshot) -> Operation | None:
     """`update_status` of the newest thought; None when the agent stated none."""
-    parts = [_part(clause, entry) for clause, entry in clauses_with_entries(snapshot)]
+    return _note(clauses_with_entries(snapshot))
+
+
+def notes_apart(snapshot: Snapshot) -> list[tuple[Operation, Entry]]:
+    """Every entry that the plan note names, beside the note of its clause alone; an entry of two clauses once, with the later one."""
+    found = {entry.id: (_note([(clause, entry)]), entry) for clause, entry in clauses_with_entries(snapshot) if entry is not None}
+    return [(note, entry) for note, entry in found.values() if note is not None]
+
+
+def _note(clauses: Sequence[tuple[str, Entry | None]]) -> Operation | None:
+    parts = [_part(clause, entry) for clause, entry in clauses]
     return Operation("update_status", content="; ".join(parts)) if parts else None
 
 

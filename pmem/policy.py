@@ -17,16 +17,17 @@ from dataclasses import replace
 from typing import Literal, Protocol, TypeVar
 
 from pmem.backend import Backend, Completion, DecisionRead, Request, RouteError
+from pmem.bank import cited_sentence
 from pmem.canonical import content_id
 from pmem.envelope import OPERATIONS_CLOSE, SPEAK, SPEAK_CLOSE, Operation
 from pmem.errors import UserError
 from pmem.gates import RUNTIME, GateProfile, authorities, is_deterministic, rules_spoke
 from pmem.grammar import envelope_grammar, list_grammar, reminder_grammar
 from pmem.outcomes import Reason
-from pmem.plan_notes import plan_note
+from pmem.plan_notes import notes_apart, plan_note
 from pmem.prompt import PromptLimits, render_messages
 from pmem.rules_policy import RulesPolicy
-from pmem.snapshot import BankState, Snapshot
+from pmem.snapshot import BankState, Entry, Snapshot
 from pmem.step import MIN_LABEL_MASS, STATUS_OPEN, Draft, StepResult
 from pmem.threshold import Threshold
 
@@ -35,6 +36,8 @@ __all__ = ["MemoryPolicy", "Mode", "ModelPolicy", "RulesPolicy", "StepResult"]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Mode = Literal["scored", "completion"]
+NotedEntry = tuple[Operation, Entry]
+"""The note of one clause alone, and the entry that it names."""
 OFFLINE_PATIENCE_S = 120.0
 OWN_CHOICE = 0.5
 """Without a threshold a model speaks where it puts more mass on speaking than on silence."""
@@ -216,7 +219,7 @@ class ModelPolicy:
                 draft.settle("below_threshold")
 
     def _finish(self, drafts: list[Draft], deadline: float | None) -> None:
-        speakers = [draft for draft in drafts if self._writes(draft)]
+        speakers = self._say_noted([draft for draft in drafts if self._writes(draft)], deadline)
         requests = [
             self._request(
                 draft,
@@ -236,6 +239,33 @@ class ModelPolicy:
         for draft in drafts:
             if not draft.settled:
                 draft.pass_gates(self.profile)
+
+    def _say_noted(self, drafts: list[Draft], deadline: float | None) -> list[Draft]:
+        """Say the entry that the plan note names, word for word. Returns the drafts whose note names none: they write by themselves."""
+        noted = {draft.step_id: self._noted(draft) for draft in drafts}
+        self._choose_louder([draft for draft in drafts if len(noted[draft.step_id]) > 1], noted, deadline)
+        for draft in drafts:
+            if choices := noted[draft.step_id]:
+                text = cited_sentence(choices[0][1]) + SPEAK_CLOSE
+                draft.take_reminder(Completion(text=text, finish_reason="stop", tokens_in=0, tokens_out=0))
+        return [draft for draft in drafts if not noted[draft.step_id]]
+
+    def _choose_louder(self, drafts: list[Draft], noted: dict[str, list[NotedEntry]], deadline: float | None) -> None:
+        """Put that entry first whose clause alone makes the model speak more surely; of equals the one announced last."""
+        asked = [(draft, choice) for draft in drafts for choice in noted[draft.step_id]]
+        requests = [self._request(draft, prefix=draft.list_ended_by(note) + "\n", max_tokens=1) for draft, (note, _) in asked]
+        reads = self._patiently(lambda: self.backend.decide(requests, deadline=deadline), deadline) if requests else []
+        loudness: dict[str, list[float]] = {draft.step_id: [] for draft in drafts}
+        for (draft, _), read in zip(asked, reads, strict=True):
+            draft.book(read)
+            loudness[draft.step_id].append(read.prob_speak)
+        for name, probs in loudness.items():
+            best = max(range(len(probs)), key=lambda place: (probs[place], place))
+            noted[name].insert(0, noted[name].pop(best))
+
+    def _noted(self, draft: Draft) -> list[NotedEntry]:
+        citable = {entry.id for entry in self._citable(draft).entries}
+        return [choice for choice in notes_apart(draft.snapshot) if choice[1].id in citable] if self.plan_notes else []
 
     def _writes(self, draft: Draft) -> bool:
         """Whether a reminder is worth writing: someone wants to speak, and no gate would refuse every text."""

@@ -142,6 +142,10 @@ class Draft:
         )
         self.reminder_raw = resolved.reminder_raw
 
+    def list_ended_by(self, note: Operation) -> str:
+        """The list of this step with another note at its end."""
+        return render_operations((*(operation for operation in self.result.operations if operation.op != note.op), note))
+
     def take_read(self, read: DecisionRead, min_label_mass: float = MIN_LABEL_MASS) -> None:
         """The probability of speaking. Too little mass on the two answers is a malformed step; its writes stay."""
         self.book(read)

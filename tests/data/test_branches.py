@@ -3,8 +3,9 @@
 import pytest
 
 from data.agent import STRENGTHS
-from data.branches import Measured, candidates_for, continuation_seeds, measure, reminder_text, run_branches, verdict_of
+from data.branches import Measured, candidates_for, continuation_seeds, measure, run_branches, verdict_of
 from data.episode import Episode
+from pmem.bank import cited_sentence
 from pmem.snapshot import BankState, Entry
 
 
@@ -53,9 +54,9 @@ def test_verdicts(measured: dict[str, Measured], expected: str) -> None:
 
 
 def test_a_reminder_is_one_sentence_and_its_citation() -> None:
-    assert reminder_text(entry(3, "use tabs")) == "Use tabs. [tm-k-3]"
+    assert cited_sentence(entry(3, "use tabs")) == "Use tabs. [tm-k-3]"
     failed = entry(4, "bash bin/x failed (first at step 2): pack: mode a failed here; pack in mode b", "procedural")
-    assert reminder_text(failed) == "Pack: mode a failed here; pack in mode b. [tm-p-4]"
+    assert cited_sentence(failed) == "Pack: mode a failed here; pack in mode b. [tm-p-4]"
 
 
 def test_what_bears_on_the_next_acts_comes_first_and_a_decoy_last() -> None:

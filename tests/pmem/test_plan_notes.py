@@ -89,6 +89,32 @@ def test_the_note_ends_the_list_whatever_status_the_model_had_begun(written: str
     assert backend.requests[1].prefix == result.list_text + "\n", "the decision is read behind the note"
 
 
+PLAN = "Now convert the shops to tons. Next: get the spring survey decoded with book3."
+
+
+@pytest.mark.parametrize(("alone", "cited"), [((0.9, 0.2), "tm-k-1"), ((0.3, 0.8), "tm-k-4"), ((0.5, 0.5), "tm-k-4")])
+def test_of_two_noted_entries_the_one_whose_clause_alone_speaks_louder_is_said(alone: tuple[float, float], cited: str) -> None:
+    snapshot = seen(PLAN, *FACTS)
+    backend = ScriptedBackend(lists=[f"<operations>[{STATUS_OPEN}"], probs=[0.9, *alone], reminders=[])
+    result = ModelPolicy(backend, plan_notes=True).step(snapshot)
+    assert result.speaks and result.cited == (cited,) and result.prob_raw == 0.9
+    assert result.reminder == f"{FACTS[cited].rstrip('.')}. [{cited}]", "word for word"
+    clauses = [request.prefix.count(" ~ ") for request in backend.requests[1:]]
+    assert clauses == [2, 1, 1] and len({request.step_id for request in backend.requests}) == 1
+    assert result.tokens_in > 3 * 10
+
+
+def test_one_noted_entry_is_said_without_asking_and_none_is_left_to_the_model() -> None:
+    one = ScriptedBackend(lists=[f"<operations>[{STATUS_OPEN}"], probs=[0.9], reminders=[])
+    assert ModelPolicy(one, plan_notes=True).step(seen("Next: convert the shops to tons.", *FACTS)).cited == ("tm-k-1",)
+    assert len(one.requests) == 2
+    none = ScriptedBackend(
+        lists=[f"<operations>[{STATUS_OPEN}"], probs=[0.9], reminders=["Mind this [tm-k-3]</context_for_action>"]
+    )
+    result = ModelPolicy(none, plan_notes=True).step(seen("Look around.", *FACTS))
+    assert result.reminder == "Mind this [tm-k-3]" and len(none.requests) == 3
+
+
 def test_a_broken_list_stays_broken_and_without_a_plan_the_list_is_the_models_own() -> None:
     broken = ModelPolicy(ScriptedBackend(lists=["<operations>[oops"], probs=[], reminders=[]), plan_notes=True)
     assert broken.step(seen("Next: convert the shops.", *FACTS)).reason == "unparseable"
