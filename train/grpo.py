@@ -80,6 +80,11 @@ class GrpoConfig:
     """Advantages of operations and of the decision apart, or one for the whole answer (needs decision_gradient sampled)."""
     reward: RewardConfig = field(default_factory=RewardConfig)
     """Scale of the reward."""
+    branch_snapshots: Path | None = None
+    """Snapshots of the pivots: a sampled reminder that says no measured candidate is then measured by branching its simulated run. Empty:
+    it earns nothing either way."""
+    num_branches: int = 8
+    """Branches of such a measurement."""
     stop: StopRules = field(default_factory=StopRules)
     """When to stop early."""
     drop_silent_pivots: bool = False
@@ -119,7 +124,7 @@ class GrpoConfig:
         )
         bounded(self, 0, math.inf, "max_grad_norm", "final_lr_share")
         bounded(self, 1, math.inf, "lora_layers", "max_steps", "max_tokens", "prompts_per_step", "batches_per_step")
-        bounded(self, 1, math.inf, "max_completion_tokens", "eval_every", "save_every")
+        bounded(self, 1, math.inf, "max_completion_tokens", "eval_every", "save_every", "num_branches")
         bounded(self, 0.01, 100, "temperature")
 
 

@@ -2,7 +2,7 @@
 
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +89,17 @@ def make_trainer(
         run=run,
         warmup_steps=config.warmup_steps,
         final_lr_share=config.final_lr_share,
+        measure=live_values(config, pivots),
     )
+
+
+def live_values(config: "GrpoConfig", pivots: Mapping[str, Pivot]) -> Callable[[str, str], float | None] | None:
+    """What measures a reminder that no label measured, where the snapshots are named."""
+    if config.branch_snapshots is None:
+        return None
+    from data.live_values import LiveValues
+
+    return LiveValues(config.branch_snapshots, pivots.keys(), num_branches=config.num_branches).value
 
 
 def adapter(config: "GrpoConfig", model: Any) -> Any:

@@ -9,7 +9,7 @@ since it is one token with two measured values (all-action policy gradient); V_s
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -64,8 +64,9 @@ class PivotTrainer(SharedParts, GRPOTrainer):
         run: RunState,
         warmup_steps: int,
         final_lr_share: float,
+        measure: Callable[[str, str], float | None] | None = None,
     ) -> None:
-        self.pivots, self.rewards, self.point = pivots, rewards, point
+        self.pivots, self.rewards, self.point, self.measure = pivots, rewards, point, measure
         self.credit, self.exact, self.share_prefix = credit, decision_gradient == "exact", share_prefix
         self.run, self.warmup_steps, self.final_lr_share = run, warmup_steps, final_lr_share
         self.tokenizer = tokenizer
@@ -87,7 +88,7 @@ class PivotTrainer(SharedParts, GRPOTrainer):
     ) -> list[float | None]:
         """TRL's reward function: one total an answer, None where nothing measured matches."""
         self._scores = [
-            score(text, self.pivots[name], self.rewards, truncated=ids[-1] not in self.eos_token_ids)
+            score(text, self.pivots[name], self.rewards, truncated=ids[-1] not in self.eos_token_ids, measure=self.measure)
             for text, ids, name in zip(completions, completion_ids, snapshot_id, strict=True)
         ]
         mode = "train" if self.model.training else "eval"

@@ -4,7 +4,7 @@
     reminder without a valid citation, or too long   -> -0.5
     silence                                          -> V_silent
     reminder that says a measured candidate          -> V_remind(candidate) - cost(reminder)
-    reminder that says none of them                  -> None: no credit either way (counted as `unmapped`)
+    reminder that says none of them                  -> None: no credit either way (counted as `unmapped`), unless it is measured on demand
     + validity of the operations, in [-0.2, 0.1]
 
 With several reward functions TRL counts the None of one as 0, and an unmeasured silence would earn credit for doing nothing.
@@ -12,7 +12,7 @@ With several reward functions TRL counts the None of one as 0, and an unmeasured
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -114,8 +114,16 @@ def shown_bank(messages: Sequence[Mapping[str, str]]) -> BankState:
     return BankState(entries=entries, next_number=max(numbers, default=0) + 1)
 
 
-def score(text: str, pivot: Pivot, config: RewardConfig, *, truncated: bool = False) -> Score:
-    """Score one sampled answer. `truncated`: it was cut at the token limit."""
+def score(
+    text: str,
+    pivot: Pivot,
+    config: RewardConfig,
+    *,
+    truncated: bool = False,
+    measure: Callable[[str, str], float | None] | None = None,
+) -> Score:
+    """Score one sampled answer. `truncated`: it was cut at the token limit. `measure`: value of a reminder (snapshot id, text) that says
+    no measured candidate, None where it cannot be had."""
     text = pivot.begun + text
     read = parse_envelope(text, finish_reason="length" if truncated else "stop")
     if isinstance(read, Malformed) or truncated or (SPEAK not in text and SILENT not in text):
@@ -123,18 +131,22 @@ def score(text: str, pivot: Pivot, config: RewardConfig, *, truncated: bool = Fa
     resolved = resolve(read, pivot.bank)
     if isinstance(resolved, Malformed):
         return Score("malformed", 0.0, config.malformed)
-    known = {entry.content.casefold() for entry in pivot.bank.entries}
-    repeated = sum((operation.content or "").casefold() in known for operation in resolved.operations)
+    contents = {entry.content.casefold() for entry in pivot.bank.entries}
+    repeated = sum((operation.content or "").casefold() in contents for operation in resolved.operations)
     operations = _operations_reward(resolved.dropped + repeated, config)
     if not resolved.reminder:
         return Score("silent", operations, pivot.value_silent)
-    cited = [entry for entry in citations(resolved.reminder) if any(entry == known.id for known in pivot.bank.entries)]
+    cited = [entry for entry in citations(resolved.reminder) if any(entry == held.id for held in pivot.bank.entries)]
     if not cited or len(resolved.reminder) > config.max_chars:
         return Score("uncited", operations, config.uncited)
     matched = match_candidate(resolved.reminder, cited, pivot.candidates)
-    if matched is None:
+    known = {candidate.candidate_id: candidate.value for candidate in pivot.candidates}
+    if matched is not None:
+        value: float | None = known[matched]
+    else:
+        value = None if measure is None else measure(pivot.snapshot_id, resolved.reminder)
+    if value is None:
         return Score("unmapped", operations, None)
-    value = next(candidate.value for candidate in pivot.candidates if candidate.candidate_id == matched)
     return Score("mapped", operations, value - reminder_cost(resolved.reminder, config))
 
 

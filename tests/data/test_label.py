@@ -9,6 +9,7 @@ import pytest
 from data.episode import rebuild
 from data.label import LabelConfig, choose_rows, diverged, label, label_unit, units_of
 from data.labels import group_labels, read_labels
+from data.live_values import LiveValues
 from data.replay import ReplayConfig, replay
 from data.simulate import SimulateConfig, simulate
 from data.snapshots import read_snapshots, write_snapshots
@@ -89,6 +90,16 @@ def test_the_choice_prefers_need_where_asked_and_leaves_the_end_out(snapshots: P
         needed = [row for row in members if row["mechanism"] and row["step"] < last]
         assert len(chosen) == 3 and all(row["step"] < last for row in chosen)
         assert sum(row["mechanism"] is not None for row in chosen) == min(3, len(needed))
+
+
+def test_a_reminder_measured_on_demand_has_the_value_of_its_label(snapshots: Path, tmp_path: Path) -> None:
+    label(config(snapshots, tmp_path / "l.parquet"))
+    measured = [row for row in read_labels(tmp_path / "l.parquet") if row["candidate_id"] is not None][:4]
+    live = LiveValues(snapshots, {row["snapshot_id"] for row in measured}, num_branches=4)
+    for row in (*measured, *measured):
+        assert live.value(row["snapshot_id"], row["reminder_text"]) == row["value"]
+    assert live.num_measured == len({(row["snapshot_id"], row["reminder_text"]) for row in measured})
+    assert live.value("unknown", "Anything. [tm-k-1]") is None
 
 
 def test_nothing_to_label_is_one_sentence(snapshots: Path, tmp_path: Path) -> None:

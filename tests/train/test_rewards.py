@@ -145,3 +145,18 @@ def test_an_answer_behind_a_written_list_is_scored_with_it_and_has_its_decision_
         span = span_of(tokenizer, answer, point, decides_only=True)
         assert span.list_end == 0 and span.decision is not None and answer[span.decision] in ids
         assert span_of(tokenizer, answer, point).decision is None
+
+
+def test_what_nobody_measured_is_measured_on_demand() -> None:
+    asked = []
+
+    def measure(snapshot_id: str, reminder: str) -> float | None:
+        asked.append((snapshot_id, reminder))
+        return 0.7 if "demand" in reminder else None
+
+    cited = RIGHT.cited_ids[0]
+    found = score(render_envelope((), f"On demand [{cited}]"), PIVOT, CONFIG, measure=measure)
+    assert (found.kind, found.decision) == ("mapped", pytest.approx(0.7 - reminder_cost(f"On demand [{cited}]", CONFIG)))
+    assert score(render_envelope((), f"In vain [{cited}]"), PIVOT, CONFIG, measure=measure).kind == "unmapped"
+    assert score(render_envelope((), RIGHT.text), PIVOT, CONFIG, measure=measure).kind == "mapped"
+    assert asked == [(PIVOT.snapshot_id, f"On demand [{cited}]"), (PIVOT.snapshot_id, f"In vain [{cited}]")]
