@@ -9,6 +9,7 @@ values. So the adapter decides a little differently than its policy: score what 
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,8 +77,12 @@ def extract(config: AdapterConfig) -> float:
     if not whole:
         raise UserError(f"{config.model} has the linear layers of {base}; there is no change to make an adapter of")
     config.out.mkdir(parents=True, exist_ok=True)
-    model.to(torch.bfloat16).save_pretrained(config.out)
-    (config.out / "README.md").unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".adapter.", suffix=".tmp-pmem", dir=config.out) as scratch:
+        model.to(torch.bfloat16).save_pretrained(scratch)
+        (Path(scratch) / "README.md").unlink(missing_ok=True)
+        for path in sorted(Path(scratch).iterdir()):
+            path.chmod(0o644)
+            path.replace(config.out / path.name)
     noted = {"rank": config.rank, "share_of_change": round(kept / whole, 4), "from_model_hash": policy.model_hash}
     found = model_hash(config.out)
     write_policy(
