@@ -16,6 +16,7 @@ MODEL    ?=
 ROLLOUTS ?=
 SERVE    ?= embedded
 SEED     ?= 17
+SAMPLED  ?= 300
 CONFIGS  ?= configs
 
 VENV := .venv
@@ -126,7 +127,7 @@ $(RUN)/sft/policy.json: $(call config,sft.yaml) $(RUN)/sft.parquet $(RUN)/base.p
 	$(PY) -m train.sft $< rows=$(RUN)/sft.parquet base=$$(cat $(RUN)/base.path) out=$(RUN)/sft seed=$(SEED)
 
 $(RUN)/samples.parquet: $(call config,score.yaml) $(RUN)/sft/policy.json
-	$(PY) -m eval.score $< run=$(RUN) arm=sft splits=[train] samples=8 limit=300 out=$@
+	$(PY) -m eval.score $< run=$(RUN) arm=sft splits=[train] samples=8 limit=$(SAMPLED) out=$@
 
 $(RUN)/pivots.parquet: $(call config,pivots.yaml) $(RUN)/samples.parquet
 	$(PY) -m data.pivots $< decisions=$(RUN)/samples.parquet snapshots=$(RUN)/snapshots.parquet labels=[$(RUN)/labels.parquet] out=$@
