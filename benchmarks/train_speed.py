@@ -109,7 +109,7 @@ def sft_trainer(config: SpeedConfig, *, ours: bool) -> tuple[Any, int]:
     tokens = sum(row.num_tokens for row in rows)
     if ours:
         shared = common_prefix([row.prompt_ids for row in rows])
-        model = train_weights(load_model(config.model, tokenizer, dtype="bfloat16", shares_prefix=True), embeddings=False)
+        model = train_weights(load_model(config.model, tokenizer, dtype="auto", shares_prefix=True), embeddings=False)
         made = RowTrainer(
             model,
             arguments,
@@ -128,7 +128,7 @@ def sft_trainer(config: SpeedConfig, *, ours: bool) -> tuple[Any, int]:
     from datasets import Dataset
     from trl import SFTTrainer
 
-    model = train_weights(load_model(config.model, tokenizer, dtype="bfloat16", shares_prefix=False), embeddings=False)
+    model = train_weights(load_model(config.model, tokenizer, dtype="auto", shares_prefix=False), embeddings=False)
     labelled = [
         {
             "input_ids": [*row.prompt_ids, *row.completion_ids],
@@ -170,7 +170,7 @@ def grpo_trainer(config: SpeedConfig, *, ours: bool) -> tuple[Any, int]:
     def composite(completions: list[str], snapshot_id: list[str], **kwargs: Any) -> list[float | None]:
         return [score(text, pivots[name], RewardConfig()).total for text, name in zip(completions, snapshot_id)]
 
-    model = load_model(config.start, tokenizer, dtype="bfloat16", shares_prefix=False)
+    model = load_model(config.start, tokenizer, dtype="auto", shares_prefix=False)
     peft = lora_config(rank=stage.lora_rank, alpha=stage.lora_alpha, dropout=0.0)
     arguments = trl_arguments(stage, run)
     made = GRPOTrainer(

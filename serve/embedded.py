@@ -24,6 +24,7 @@ from pmem.policy_file import model_hash
 from pmem.prompt import prompt_text
 from serve.decision_tokens import DecisionPoint, DecisionTokens, masses
 from serve.decoding import Decoder
+from serve.dtype import compute_dtype
 from serve.kv_rows import GROUPED
 from serve.model_folder import check_model_folder, loading
 from serve.prefix_cache import common_prefix
@@ -47,7 +48,7 @@ class EmbeddedBackend:
         model_folder: Path,
         *,
         device: str = "cpu",
-        dtype: str = "bfloat16",
+        dtype: str = "auto",
         max_batch_tokens: int = 16_384,
         max_rows: int = 32,
         cache_mib: int = 1024,
@@ -62,7 +63,7 @@ class EmbeddedBackend:
         self.model_hash: str | None = model_hash(folder)
         with loading(folder):
             self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-            network: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+            network: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=compute_dtype(dtype, device))
         network.set_output_embeddings(Float32Head(network.get_output_embeddings()))
         network = network.to(device).eval()
         plain = _plain_attention(network.config)

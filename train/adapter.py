@@ -105,7 +105,7 @@ def merge(config: AdapterConfig) -> PolicyFile:
     policy = read_policy(config.adapter)
     base = resolve_base(config.base)
     tokenizer = load_tokenizer(base)
-    start = load_model(base, tokenizer, dtype="bfloat16", shares_prefix=False)
+    start = load_model(base, tokenizer, dtype="auto", shares_prefix=False)
     try:
         model: Any = PeftModel.from_pretrained(start, str(config.adapter))
     except (ValueError, RuntimeError, OSError) as error:

@@ -46,8 +46,8 @@ class GrpoConfig:
     """Scale of the adapter: its product is multiplied by alpha / rank."""
     lora_layers: int | None = None
     """The adapter sits in this many top layers only; what lies below needs no backward pass. Empty for all layers."""
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """Dtype of the weights; the optimizer keeps float32 copies of what is trained."""
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    """Dtype that is computed in: auto is bfloat16, or float32 on a CPU that emulates it. The optimizer keeps float32 copies."""
     learning_rate: float = 2e-4
     """Peak learning rate."""
     final_lr_share: float = 0.2

@@ -39,7 +39,7 @@ def train_answers(
     """Train and write the folder."""
     planned = config.max_steps or max(1, round(len(answers) * config.num_epochs / config.answers_per_step))
     run = RunState(num_steps=planned, max_minutes=config.max_minutes)
-    model = load_model(config.start, tokenizer, dtype="bfloat16", shares_prefix=False)
+    model = load_model(config.start, tokenizer, dtype="auto", shares_prefix=False)
     trainer = AnswerTrainer(
         model,
         args=trl_arguments(config, planned),

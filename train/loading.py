@@ -8,10 +8,9 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from pmem.errors import UserError
+from serve.dtype import compute_dtype
 from serve.model_folder import check_model_folder, loading
 from train.shared_prefix import FOLDED
-
-DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
 def device_name() -> str:
@@ -44,7 +43,7 @@ def load_model(folder: Path, tokenizer: Any, *, dtype: str, shares_prefix: bool)
     folded = shares_prefix and device_name() == "cpu"
     with loading(folder):
         model: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=DTYPES[dtype], attn_implementation=FOLDED if folded else "sdpa"
+            folder, dtype=compute_dtype(dtype, device_name()), attn_implementation=FOLDED if folded else "sdpa"
         )
     model.config.pad_token_id = tokenizer.pad_token_id
     model.config.eos_token_id = tokenizer.eos_token_id

@@ -13,6 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from pmem.atomic import write_text
 from pmem.policy_file import PolicyFile, model_hash, write_policy
 from pmem.prompt import PROMPT_VERSION
@@ -40,10 +42,15 @@ def prompts_learned(policy: PolicyFile) -> dict[str, Any]:
 
 
 def write_policy_folder(out: Path, model: Any, tokenizer: Any, point: DecisionPoint, notes: PolicyNotes) -> PolicyFile:
-    """Merge an adapter into the weights, write all files into `out`, return the policy. `model` is used up."""
+    """Merge an adapter into the weights, write all files into `out`, return the policy. `model` is used up.
+
+    The weights are written as bfloat16 unless the configuration asks for float32, whatever this machine computes in.
+    """
     out.mkdir(parents=True, exist_ok=True)
     with writing(out), tempfile.TemporaryDirectory(prefix=".model.", suffix=".tmp-pmem", dir=out) as scratch:
         staged = Path(scratch)
+        if notes.config.get("dtype") != "float32":
+            model.to(torch.bfloat16)
         adapter_hash = _save_model(model, staged)
         tokenizer.save_pretrained(staged)
         (out / "policy.json").unlink(missing_ok=True)

@@ -44,8 +44,8 @@ class SftConfig:
     """Dropout on the adapter's input."""
     train_embeddings: bool = False
     """With lora_rank 0: also train the embedding and the head."""
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """Dtype of the weights; the optimizer keeps float32 copies of what is trained."""
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    """Dtype that is computed in: auto is bfloat16, or float32 on a CPU that emulates it. The optimizer keeps float32 copies."""
     learning_rate: float = 5e-4
     """Peak learning rate (about 5e-4 for LoRA, 2e-4 for all weights)."""
     final_lr_share: float = 0.1

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from data.rows import write_sft
 from pmem.errors import UserError
@@ -16,7 +17,9 @@ from serve.embedded import EmbeddedBackend
 from tests.tiny import tiny_model
 from tests.train.contradictions import contradiction_rows
 from train.checkpoints import checkpoint_folder, last_good, writing
-from train.policy_folder import write_policy_folder
+from train.loading import load_model, load_tokenizer
+from train.policy_folder import PolicyNotes, write_policy_folder
+from train.rows import check_decision
 from train.run_state import RunState
 from train.sft import SftConfig, run
 from train.trained_weights import load_trained
@@ -196,13 +199,27 @@ def test_a_full_disk_is_one_sentence_and_the_old_model_stays(place: Path, lora: 
             raise error
     before = model_hash(lora)
 
-    class Full:
+    class Full(torch.nn.Module):
         def save_pretrained(self, folder: Path) -> None:
             raise RuntimeError("I/O error: No space left on device (os error 28)")
 
     with pytest.raises(UserError, match="no space left"):
-        write_policy_folder(lora, Full(), None, None, None)  # type: ignore[arg-type]
+        write_policy_folder(lora, Full(), None, None, notes_of("auto"))  # type: ignore[arg-type]
     assert model_hash(lora) == before and read_policy(lora).model_hash == before
+
+
+def notes_of(dtype: str) -> PolicyNotes:
+    return PolicyNotes(base="tiny", config={"dtype": dtype}, data_hashes={}, seeds={}, card="")
+
+
+@pytest.mark.parametrize("asked, written", [("auto", torch.bfloat16), ("float32", torch.float32)])
+def test_weights_are_written_as_bfloat16_unless_float32_is_asked_for(
+    place: Path, tmp_path: Path, asked: str, written: torch.dtype
+) -> None:
+    tokenizer = load_tokenizer(place / "tiny")
+    model = load_model(place / "tiny", tokenizer, dtype="float32", shares_prefix=False)
+    write_policy_folder(tmp_path, model, tokenizer, check_decision(tokenizer, "tiny"), notes_of(asked))
+    assert {tensor.dtype for tensor in load_file(tmp_path / "model.safetensors").values()} == {written}
 
 
 def test_the_kept_adapter_is_the_merged_model(place: Path, lora: Path) -> None:
