@@ -49,6 +49,8 @@ def validate(kind: type[Config], values: dict[str, Any], *, where: str) -> Confi
         if isinstance(cause, UserError):
             raise cause from None
         key = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "missing":
+            raise UserError(f"{where}: {key} is not given; add {key}=…") from None
         wrong = f"write a list, such as {key}=[a,b]" if first["type"] == "tuple_type" else first["msg"]
         raise UserError(f"{where}: key {key!r}: {wrong} (got {first.get('input')!r})") from None
     for key in known:

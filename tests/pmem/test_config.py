@@ -110,6 +110,16 @@ def test_a_number_out_of_its_bounds_is_one_sentence(kind: type, override: str, s
     assert load_config(Bounded, None, ["share=null", "counts={a: 1}"]).counts == {"a": 1}
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Needy:
+    out: Path
+
+
+def test_a_key_that_is_needed_and_not_given_is_asked_for() -> None:
+    with pytest.raises(UserError, match="command line: out is not given; add out=…"):
+        load_config(Needy, None, [])
+
+
 def test_a_full_disk_and_a_folder_in_the_way_name_the_file_that_was_wanted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
