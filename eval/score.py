@@ -29,19 +29,22 @@ from eval.decisions import ARMS, Decision, read_decisions, write_decisions
 from eval.run_files import RunFiles
 from eval.truth import Truth, read_truths
 from pmem.backend import Backend
+from pmem.bank import estimate_tokens
 from pmem.canonical import content_id
 from pmem.config import bounded, parse_stage
 from pmem.errors import UserError, exit_code
 from pmem.plan_notes import NOTES_VERSION
 from pmem.policy import ModelPolicy
 from pmem.policy_file import plan_notes_of
-from pmem.prompt import PROMPT_VERSION, PromptLimits
+from pmem.prompt import PROMPT_VERSION, PromptLimits, render_messages
 from pmem.snapshot import Snapshot
 from pmem.step import StepResult
 
 ALL_SPLITS = ("dev", "fit", "certify", "test", "heldout")
 DERIVED = frozenset({"never", "always", "random", "oracle"})
 """Arms that `eval.promote` makes from the candidate's decisions; they need no scoring."""
+TOKENS_OVER_ESTIMATE = 2
+"""A kept prompt takes up to this many times the estimate: JSON has short tokens, and the list stands behind."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,7 +110,7 @@ class ScoreConfig:
     temperature: float = 1.0
     """Of the sampled reminders."""
     chunk: int = 64
-    """Snapshots a chunk: the unit of progress and of resuming."""
+    """Snapshots a chunk, the unit of progress and of resuming; long prompts make chunks smaller, so that kept prefixes are found again."""
     max_batch_tokens: int = 16_384
     """Tokens of one batch in this process."""
     seed: int = 17
@@ -270,10 +273,20 @@ class Scorer:
         policy.floor, policy.max_share, policy.needed = config.reminder_floor, config.max_reminder_share, self.needed
         return policy
 
-    def chunks(self, snapshots: Sequence[Snapshot]) -> list[Sequence[Snapshot]]:
-        """Snapshots in chunks whose members depend only on the list of ids."""
-        size = self.config.chunk
-        return [snapshots[start : start + size] for start in range(0, len(snapshots), size)]
+    def chunks(self, snapshots: Sequence[Snapshot]) -> list[list[Snapshot]]:
+        """Snapshots in order, at most `chunk` together and no more than whose prompts the backend keeps until they are asked again."""
+        room, num_tokens = getattr(self.backend, "kept_tokens", math.inf), 0
+        chunks: list[list[Snapshot]] = []
+        for snapshot in snapshots:
+            more = TOKENS_OVER_ESTIMATE * estimate_tokens(
+                "".join(part["content"] for part in render_messages(snapshot, self.limits))
+            )
+            if not chunks or len(chunks[-1]) == self.config.chunk or num_tokens + more > room:
+                chunks.append([])
+                num_tokens = 0
+            chunks[-1].append(snapshot)
+            num_tokens += more
+        return chunks
 
     def rows(self, chunk: Sequence[Snapshot]) -> Iterator[Decision]:
         """Decisions of a chunk, from the cache or the model, matched with the measured candidates."""

@@ -6,6 +6,7 @@ the model chooses the drafted tokens they are taken without a pass of their own,
 that has ended leaves the batch.
 """
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,6 +62,15 @@ class Decoder:
         self.kept = PrefixCache(max_bytes)
         self._config, self._plain = model.config.get_text_config(), plain
         self._bitmask: torch.Tensor | None = None
+
+    @property
+    def kept_tokens(self) -> int:
+        """Tokens that the kept prefixes may hold together."""
+        config = self._config
+        dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        num_bytes = 2 * config.num_hidden_layers * heads * dim * self.model.dtype.itemsize
+        return self.kept.max_bytes // num_bytes if self.reuse else sys.maxsize
 
     def prefill(
         self, requests: Sequence[Ids], *, drafts: Sequence[Ids] | None = None, extra: int = 0

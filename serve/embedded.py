@@ -112,6 +112,11 @@ class EmbeddedBackend:
                     reads[distinct[place].ids] = _read(logits[row, 0], distinct[place], latency_ms)
             return [reads[point.ids] for point in points]
 
+    @property
+    def kept_tokens(self) -> int:
+        """Tokens whose keys and values are kept from one request to the next."""
+        return self._decoder.kept_tokens
+
     def decision_point(self) -> DecisionPoint:
         """The decision tokens of this model's tokenizer, for `policy.json` and for routes without a tokenizer."""
         return self._tokens.point()

@@ -12,10 +12,11 @@ from data.tables import metadata
 from eval import score
 from eval.decisions import read_decisions
 from eval.truth import Candidate
+from pmem.bank import estimate_tokens
 from pmem.errors import UserError
 from pmem.plan_notes import NOTES_VERSION
 from pmem.policy_file import PolicyFile, write_policy
-from pmem.prompt import PROMPT_VERSION
+from pmem.prompt import PROMPT_VERSION, render_messages
 from tests.eval.scripted import ScriptedBackend
 from tests.eval.synthetic import label_rows, snapshot_row
 from tests.tiny import tiny_model
@@ -67,6 +68,16 @@ def test_a_stopped_run_goes_on_and_a_second_costs_nothing(tmp_path: Path) -> Non
     assert list(again.rows(again.chunks(snapshots)[0])) == first and backend.calls == before
     list(again.rows(again.chunks(snapshots)[1]))
     assert backend.calls > before
+
+
+def test_a_chunk_holds_no_more_prompts_than_the_backend_keeps(tmp_path: Path) -> None:
+    asked, snapshots = scorer(small_run(tmp_path), ScriptedBackend())
+    assert [len(chunk) for chunk in asked.chunks(snapshots)] == [5, 5, 2]
+    a_prompt = max(estimate_tokens("".join(part["content"] for part in render_messages(one))) for one in snapshots)
+    asked.backend.kept_tokens = 2 * score.TOKENS_OVER_ESTIMATE * a_prompt
+    assert [len(chunk) for chunk in asked.chunks(snapshots)] == [2] * 6
+    asked.backend.kept_tokens = 1
+    assert [chunk for (chunk,) in asked.chunks(snapshots)] == snapshots, "a prompt that cannot be kept is asked alone"
 
 
 def test_another_model_is_another_cache(tmp_path: Path) -> None:

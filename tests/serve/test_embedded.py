@@ -57,6 +57,13 @@ def test_greedy_text_equals_plain_transformers(backend: EmbeddedBackend) -> None
     assert all(answer.cached_tokens > 0 for answer in answers)
 
 
+def test_kept_tokens_is_what_the_kept_prefixes_have_room_for(backend: EmbeddedBackend) -> None:
+    backend.decide([Request(messages=messages(3), prefix=LIST)])
+    kept = backend._decoder.kept
+    (strip,) = kept._kept.values()
+    assert strip.num_bytes == len(strip.ids) * (kept.max_bytes // backend.kept_tokens)
+
+
 def test_decision_equals_plain_transformers(backend: EmbeddedBackend) -> None:
     requests = [Request(messages=messages(index), prefix=LIST) for index in (4, 0, 7, 2, 4)]
     for _ in range(2):
