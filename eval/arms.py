@@ -28,9 +28,9 @@ WITHOUT_MODEL = frozenset({"never", "rules", "full_bank", "retrieval", "oracle"}
 TRAINED = frozenset({"prompted", "sft", "sft_grpo"})
 FULL_BANK = GateProfile(hygiene=False, budget=False, duplicate=False)
 RETRIEVAL = GateProfile(budget=False, duplicate=False)
-BANKLESS = GateProfile(citation=False)
-ADVISOR = GateProfile(citation=False, duplicate=False)
-ALWAYS = GateProfile(duplicate=False)
+BANKLESS = GateProfile(citation=False, noted=False)
+ADVISOR = GateProfile(citation=False, duplicate=False, noted=False)
+ALWAYS = GateProfile(duplicate=False, noted=False)
 WORD = re.compile(r"\w+")
 EMPTY_LIST = render_operations(())
 

@@ -83,8 +83,9 @@ def operating_view(arm: str, truths: dict[str, Truth], decisions: Sequence[Decis
 
 
 def fit_on(arm: str, truths: dict[str, Truth], decisions: Sequence[Decision], method: Method) -> Calibrator:
-    """The calibrator of the arm from the known snapshots of split `fit`."""
-    known = {name: truth for name, truth in truths.items() if truth.known}
+    """The calibrator of the arm from the known snapshots of split `fit`, without those where it had nothing to decide."""
+    unasked = {row.snapshot_id for row in decisions if row.reason == "nothing_noted"}
+    known = {name: truth for name, truth in truths.items() if truth.known and name not in unasked}
     rows = align(decisions, known, arm)
     return fit_calibrator(raw_probabilities(rows), np.array([truth.need for truth in known.values()], dtype=bool), method)
 

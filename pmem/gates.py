@@ -23,6 +23,8 @@ class GateProfile:
     threshold: bool = True
     citation: bool = True
     resolved_failure: bool = True
+    noted: bool = True
+    """A policy with plan notes says nothing but an entry that its note names."""
     reminder_max_chars: int = 500
     """A longer reminder is dropped whole; a cut would lose its citation."""
 

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 Decision = Literal["silent", "injected", "gated", "malformed", "timeout", "dropped", "cancelled", "expired", "error"]
 Reason = Literal[
-    "model_silent", "duplicate_reminder", "suppressed", "reminder_cut_off", "cut_before_decision", "bank_empty", "no_client",
+    "model_silent", "duplicate_reminder", "suppressed", "reminder_cut_off", "cut_before_decision", "bank_empty", "nothing_noted", "no_client",
     "intervened",
     "invalid_reminder", "over_budget", "below_threshold", "uncited", "resolved_failure",
     "unparseable", "truncated", "all_operations_invalid", "low_label_mass",
@@ -27,6 +27,7 @@ REASONS: dict[Decision, tuple[Reason, ...]] = {
         "reminder_cut_off",
         "cut_before_decision",
         "bank_empty",
+        "nothing_noted",
         "no_client",
     ),
     "injected": ("intervened",),

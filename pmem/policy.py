@@ -134,7 +134,7 @@ class ModelPolicy:
             return list(pool.map(ask, items))
 
     def _sample(self, drafts: list[Draft], num_samples: int, temperature: float, seed: int) -> list[list[StepResult]]:
-        self._guarded(drafts, None, self.write_lists, self._reads)
+        self._guarded(drafts, None, self.write_lists, self._end_unnoted, self._reads)
         self._let_go(drafts)
         samples = [[draft.copy(secrets.token_hex(8)) for _ in range(num_samples)] for draft in drafts]
         for draft, copies in zip(drafts, samples, strict=True):
@@ -160,7 +160,7 @@ class ModelPolicy:
         if self.mode == "completion":
             self._guarded(drafts, deadline, self._answers)
         else:
-            self._guarded(drafts, deadline, self.write_lists, self._reads, self.take_verdicts, self._finish)
+            self._guarded(drafts, deadline, self.write_lists, self._end_unnoted, self._reads, self.take_verdicts, self._finish)
         return [draft.result for draft in drafts]
 
     def _guarded(self, drafts: list[Draft], deadline: float | None, *phases: Callable[..., None]) -> None:
@@ -198,6 +198,12 @@ class ModelPolicy:
 
     def _list_ends(self, draft: Draft) -> tuple[str, ...]:
         return (OPERATIONS_CLOSE,) if self.note(draft) is None else (OPERATIONS_CLOSE, STATUS_OPEN)
+
+    def _end_unnoted(self, drafts: list[Draft], deadline: float | None) -> None:
+        """End, unasked, the steps of a policy with plan notes whose note names no entry: there is nothing it could say word for word."""
+        for draft in drafts:
+            if self.plan_notes and self.profile.noted and not is_deterministic(draft.snapshot) and not self._noted(draft):
+                draft.settle("nothing_noted")
 
     def _reads(self, drafts: list[Draft], deadline: float | None) -> None:
         requests = [self._request(draft, prefix=draft.decision_prefix, max_tokens=1) for draft in drafts]
@@ -241,7 +247,7 @@ class ModelPolicy:
                 draft.pass_gates(self.profile)
 
     def _say_noted(self, drafts: list[Draft], deadline: float | None) -> list[Draft]:
-        """Say the entry that the plan note names, word for word. Returns the drafts whose note names none: they write by themselves."""
+        """Say the entry that the plan note names, word for word. Returns the drafts without one: they write by themselves."""
         noted = {draft.step_id: self._noted(draft) for draft in drafts}
         self._choose_louder([draft for draft in drafts if len(noted[draft.step_id]) > 1], noted, deadline)
         for draft in drafts:

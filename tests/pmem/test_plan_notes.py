@@ -4,6 +4,7 @@ import pytest
 
 from pmem.envelope import MAX_OPERATIONS, OPERATIONS_CLOSE, Operation, render_operations
 from pmem.errors import UserError
+from pmem.gates import GateProfile
 from pmem.grammar import MAX_CONTENT_CHARS
 from pmem.plan_notes import NOTES_VERSION, NOTHING, plan_note, with_notes
 from pmem.policy import ModelPolicy
@@ -104,21 +105,26 @@ def test_of_two_noted_entries_the_one_whose_clause_alone_speaks_louder_is_said(a
     assert result.tokens_in > 3 * 10
 
 
-def test_one_noted_entry_is_said_without_asking_and_none_is_left_to_the_model() -> None:
+def test_one_noted_entry_is_said_without_asking_and_where_none_is_the_step_is_silent_unasked() -> None:
     one = ScriptedBackend(lists=[f"<operations>[{STATUS_OPEN}"], probs=[0.9], reminders=[])
     assert ModelPolicy(one, plan_notes=True).step(seen("Next: convert the shops to tons.", *FACTS)).cited == ("tm-k-1",)
     assert len(one.requests) == 2
-    none = ScriptedBackend(
+    for thought in ("Look around.", None):
+        none = ScriptedBackend(lists=[f"<operations>[{SAVE}]</operations>"], probs=[], reminders=[])
+        result = ModelPolicy(none, plan_notes=True).step(seen(thought, *FACTS))
+        assert (result.decision, result.reason, result.prob_raw) == ("silent", "nothing_noted", None)
+        assert len(none.requests) == 1 and result.operations[0] == Operation("save_knowledge", content="Write UTF-8.")
+    always = ScriptedBackend(
         lists=[f"<operations>[{STATUS_OPEN}"], probs=[0.9], reminders=["Mind this [tm-k-3]</context_for_action>"]
     )
-    result = ModelPolicy(none, plan_notes=True).step(seen("Look around.", *FACTS))
-    assert result.reminder == "Mind this [tm-k-3]" and len(none.requests) == 3
+    result = ModelPolicy(always, plan_notes=True, profile=GateProfile(noted=False)).step(seen("Look around.", *FACTS))
+    assert result.reminder == "Mind this [tm-k-3]" and len(always.requests) == 3, "an arm that lifts the gate writes by itself"
 
 
 def test_a_broken_list_stays_broken_and_without_a_plan_the_list_is_the_models_own() -> None:
     broken = ModelPolicy(ScriptedBackend(lists=["<operations>[oops"], probs=[], reminders=[]), plan_notes=True)
     assert broken.step(seen("Next: convert the shops.", *FACTS)).reason == "unparseable"
-    backend = ScriptedBackend(lists=[f"<operations>[{SAVE}]</operations>"], probs=[0.2], reminders=[])
+    backend = ScriptedBackend(lists=[f"<operations>[{SAVE}]</operations>"], probs=[], reminders=[])
     result = ModelPolicy(backend, plan_notes=True).step(seen(None, "tm-k-1"))
     assert [operation.op for operation in result.operations] == ["save_knowledge"]
     assert backend.requests[0].stop == (OPERATIONS_CLOSE,)
