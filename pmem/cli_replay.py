@@ -10,20 +10,24 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pmem.cli_output import command_parser, console, print_json_line, settings_of
 from pmem.errors import UserError
-from pmem.policy import MemoryPolicy
-from pmem.rehearsal import Finding, Rehearsal
-from pmem.rollout import Rollout, read_rollouts
 from pmem.settings import Settings
+
+if TYPE_CHECKING:
+    from pmem.policy import MemoryPolicy
+    from pmem.rehearsal import Finding
+    from pmem.rollout import Rollout
 
 SAID_WIDTH = 88
 
 
 def run(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
+    from pmem.rehearsal import Rehearsal
+
     settings = settings_of(options)
     if options.cadence is not None:
         settings = settings.model_copy(update={"cadence_tool_calls": options.cadence})
@@ -63,7 +67,9 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _chosen(options: argparse.Namespace) -> Iterator[Rollout]:
+def _chosen(options: argparse.Namespace) -> "Iterator[Rollout]":
+    from pmem.rollout import read_rollouts
+
     taken = 0
     for rollout in read_rollouts(options.rollout):
         if options.id in (None, rollout.rollout_id):
@@ -73,7 +79,7 @@ def _chosen(options: argparse.Namespace) -> Iterator[Rollout]:
                 return
 
 
-def _policy(settings: Settings) -> MemoryPolicy:
+def _policy(settings: Settings) -> "MemoryPolicy":
     from pmem.router import build_policy
 
     policy = build_policy(settings, notice=lambda sentence: print(sentence, file=sys.stderr))
@@ -81,21 +87,23 @@ def _policy(settings: Settings) -> MemoryPolicy:
     return policy
 
 
-def _count(finding: Finding, counts: Counter[str]) -> None:
+def _count(finding: "Finding", counts: Counter[str]) -> None:
     if finding.kind != "delivery":
         counts["annotation" if finding.channel else f"{finding.decision}: {finding.why.partition(':')[0]}"] += 1
     else:
         counts["reminder delivered"] += 1
 
 
-def _print_json(rollout: Rollout, findings: Iterator[Finding], counts: Counter[str], *, said_only: bool) -> None:
+def _print_json(rollout: "Rollout", findings: "Iterator[Finding]", counts: Counter[str], *, said_only: bool) -> None:
     for finding in findings:
         _count(finding, counts)
         if finding.said or not said_only:
             print_json_line({"rollout_id": rollout.rollout_id, "task_id": rollout.task_id, **finding.as_json()})
 
 
-def _print_rollout(rollout: Rollout, findings: Iterator[Finding], counts: Counter[str], *, said_only: bool, first: bool) -> None:
+def _print_rollout(
+    rollout: "Rollout", findings: "Iterator[Finding]", counts: Counter[str], *, said_only: bool, first: bool
+) -> None:
     out = console()
     success = {True: "succeeded", False: "failed", None: "outcome unknown"}[rollout.outcome.success]
     out.rule(f"{rollout.task_id} ({rollout.family}, {success})", style="dim", align="left")
@@ -107,7 +115,7 @@ def _print_rollout(rollout: Rollout, findings: Iterator[Finding], counts: Counte
             _print_finding(out, finding)
 
 
-def _print_finding(out: Any, finding: Finding) -> None:
+def _print_finding(out: Any, finding: "Finding") -> None:
     from rich.text import Text
 
     place = f"{finding.step or '':>4} {finding.outcome or finding.kind:<8}"
@@ -122,7 +130,7 @@ def _print_finding(out: Any, finding: Finding) -> None:
             out.print(Text(f"       {said}", style="yellow"))
 
 
-def _odds(finding: Finding) -> str:
+def _odds(finding: "Finding") -> str:
     return "" if finding.prob_speak is None else f" (p = {finding.prob_speak:.2f})"
 
 
