@@ -58,6 +58,8 @@ class GridAxes:
             raise UserError("grid: an axis is empty; give each at least one value")
         if bad := [alpha for alpha in self.alphas if not 0 < alpha < 1]:
             raise UserError(f"grid: alpha {bad[0]:g} is not a rate; it must lie between 0 and 1")
+        if bad := [cost for cost in self.costs_missed if not cost > 0]:
+            raise UserError(f"grid: costs_missed {bad[0]:g} is no cost; it must lie above 0")
         if min(self.cadences) < 1:
             raise UserError(f"grid: cadence {min(self.cadences)} is not a number of tool steps; use 1 or more")
         return size

@@ -8,6 +8,9 @@ from typing import Any
 from eval.decisions import ARMS
 from pmem.errors import UserError
 
+STAGE_FILES = ("rollouts.jsonl", "imported.jsonl", "base.path", "card.md", "sft.parquet", "pivots.parquet")
+"""What other stages keep in the folder of a run, besides the files that evaluation names itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunFiles:
@@ -67,7 +70,8 @@ class RunFiles:
     def check_out(self, out: Path, own: Path) -> None:
         """Raise UserError when `out` is a file of this run that is not the caller's `own`."""
         others = (self.snapshots, self.labels, self.threshold, self.sweep, self.ab, self.verdict, self.figures, self.report)
-        for path in (*others, *self.scored_arms().values()):
+        inputs = (self.run / name for name in STAGE_FILES)
+        for path in (*others, *inputs, *self.scored_arms().values()):
             if path != own and path.exists() and out.exists() and out.samefile(path):
                 raise UserError(f"out is {out}, which is {path.name} of this run; name another file to write")
 

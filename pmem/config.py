@@ -101,8 +101,9 @@ def check_out(config: object, file: Path) -> None:
     check_writable(out)
     for name, inputs in (("config", file), *((field.name, getattr(config, field.name)) for field in dataclasses.fields(config))):  # type: ignore[arg-type]
         for given in inputs if isinstance(inputs, tuple) else (inputs,):
-            if name != "out" and isinstance(given, Path) and given.exists() and out.exists() and given.samefile(out):
-                raise UserError(f"out is {out}, which this command reads as {name}; name another file to write")
+            read = Path(given) if name == "base" and given else given
+            if name != "out" and isinstance(read, Path) and read.exists() and out.exists() and read.samefile(out):
+                raise UserError(f"out is {out}, which this command reads as {name}; name another one to write")
 
 
 def check_writable(out: Path) -> None:

@@ -118,6 +118,14 @@ class Settings(_Strict):
         return values if trained is None or "trajectory_steps" in values else {**values, "trajectory_steps": trained}
 
     @model_validator(mode="after")
+    def _notes_are_scored(self) -> "Settings":
+        if self.route and self.route.plan_notes and self.route.mode != "scored":
+            raise ValueError(
+                "route.plan_notes ends the list before the decision is read; set route.mode: scored, or leave plan_notes out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _window_fits_the_model(self) -> "Settings":
         trained = self.route.trajectory_steps if self.route else None
         if trained is not None and trained != self.trajectory_steps:
@@ -202,7 +210,7 @@ def _lay(values: dict[str, Any], name: str, text: str) -> None:
     keys = name.removeprefix(PREFIX).lower().split("__")
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         value = text
     for key in keys[:-1]:
         if not isinstance(values.get(key), dict):

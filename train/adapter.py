@@ -43,8 +43,9 @@ class AdapterConfig:
             raise UserError(
                 "name model=FOLDER to make an adapter of it, or adapter=FOLDER to make a model folder of that; one of them"
             )
-        if self.out in (self.model, self.adapter):
-            raise UserError(f"out is {self.out}, which is read; name another folder")
+        for read in (self.model, self.adapter, Path(self.base) if self.base else None):
+            if read is not None and read.exists() and self.out.exists() and read.samefile(self.out):
+                raise UserError(f"out is {self.out}, which is read; name another folder")
 
 
 def extract(config: AdapterConfig) -> float:
@@ -104,6 +105,11 @@ def merge(config: AdapterConfig) -> PolicyFile:
     assert config.adapter is not None
     policy = read_policy(config.adapter)
     base = resolve_base(config.base)
+    found = model_hash(base)
+    if (wanted := policy.data_hashes.get("base", found)) != found:
+        raise UserError(
+            f"{config.adapter} was made over base {wanted[:16]}, {base} is {found[:16]}; name the base it was trained from"
+        )
     tokenizer = load_tokenizer(base)
     start = load_model(base, tokenizer, dtype="auto", shares_prefix=False)
     try:

@@ -13,7 +13,7 @@ from eval.sweep import main as sweep
 from pmem.errors import UserError
 
 
-@pytest.mark.parametrize("name", ["labels.parquet", "snapshots.parquet", "verdict.json"])
+@pytest.mark.parametrize("name", ["labels.parquet", "snapshots.parquet", "verdict.json", "rollouts.jsonl", "sft.parquet"])
 @pytest.mark.parametrize("stage", ["sweep", "score", "ab"])
 def test_out_is_never_another_file_of_the_run(stage: str, name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("precious")

@@ -142,11 +142,19 @@ def _snapshots(folder: Path) -> list[dict[str, object]]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("axis", "message"), [("[2]", "alpha 2 is not a rate"), ("[]", "an axis is empty")])
+@pytest.mark.parametrize(
+    ("axis", "message"),
+    [
+        ("alphas=[2]", "alpha 2 is not a rate"),
+        ("alphas=[]", "an axis is empty"),
+        ("costs_missed=[-1]", "costs_missed -1 is no cost"),
+        ("cadences=[0]", "cadence 0 is not a number"),
+    ],
+)
 def test_an_absurd_axis_is_refused_before_anything_is_written(run: Path, axis: str, message: str) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*.json")}
     with pytest.raises(UserError, match=message):
-        sweep.main([f"run={run}", f"grid.alphas={axis}"])
+        sweep.main([f"run={run}", f"grid.{axis}"])
     assert {path: path.read_bytes() for path in run.rglob("*.json")} == before
 
 

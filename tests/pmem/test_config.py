@@ -150,6 +150,12 @@ class Copying:
     out: Path = Path("out.jsonl")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    base: str | None = None
+    out: Path = Path("model")
+
+
 def test_a_stage_never_writes_over_what_it_reads(tmp_path: Path) -> None:
     config, source, link = tmp_path / "stage.yaml", tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     config.write_text("{}")
@@ -160,6 +166,8 @@ def test_a_stage_never_writes_over_what_it_reads(tmp_path: Path) -> None:
             parse_stage(Copying, None, config, [str(config), override, f"out={source}"])
     with pytest.raises(UserError, match="reads as config"):
         parse_stage(Copying, None, config, [str(config), f"out={config}"])
+    with pytest.raises(UserError, match="reads as base"):
+        parse_stage(Training, None, config, [str(config), f"base={tmp_path}", f"out={tmp_path}"])
     assert parse_stage(Copying, None, config, [f"sources=[{source}]", f"out={tmp_path / 'new.jsonl'}"]).sources == (source,)
 
 

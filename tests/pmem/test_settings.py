@@ -38,6 +38,17 @@ def test_environment_alone(tmp_path: Path) -> None:
     assert settings.route is not None and settings.state_dir == tmp_path and settings.chat is None
 
 
+@pytest.mark.parametrize("text", ["2020-99-99", "[" * 3000])
+def test_an_environment_value_that_yaml_chokes_on_is_one_sentence(text: str) -> None:
+    with pytest.raises(UserError, match="environment variable PMEM_CADENCE_TOOL_CALLS"):
+        load_settings(environ={"PMEM_CADENCE_TOOL_CALLS": text, "PMEM_SETTINGS": ""})
+
+
+def test_plan_notes_want_a_scored_decision(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="leave plan_notes out"):
+        load("route: {url: http://h/v1, model: m, plan_notes: true, mode: completion}", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [

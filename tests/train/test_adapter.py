@@ -67,6 +67,13 @@ def test_what_does_not_belong_together_is_one_sentence(base: Path, trained: Path
             AdapterConfig(out=tmp_path / "out", **changes)
     with pytest.raises(UserError, match="which is read"):
         AdapterConfig(model=trained, out=trained)
+    with pytest.raises(UserError, match="which is read"):
+        AdapterConfig(model=trained, base=str(base), out=base)
+    extract(AdapterConfig(model=trained, base=str(base), out=tmp_path / "rank1", rank=1))
+    noted = read_policy(tmp_path / "rank1")
+    write_policy(tmp_path / "rank1", noted.model_copy(update={"data_hashes": {"base": "2" * 64}}))
+    with pytest.raises(UserError, match="was made over base 2222"):
+        merge(AdapterConfig(adapter=tmp_path / "rank1", base=str(base), out=tmp_path / "out"))
     with pytest.raises(UserError, match="is no adapter of"):
         merge(AdapterConfig(adapter=trained, base=str(base), out=tmp_path / "out"))
     assert not (tmp_path / "out").exists()
