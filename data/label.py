@@ -72,7 +72,8 @@ class LabelConfig:
     def __post_init__(self) -> None:
         if min(self.num_branches, self.branches("train")) < 2 or self.max_candidates < 1:
             raise UserError("label: num_branches and train_branches must be at least 2 and max_candidates at least 1")
-        bounded(self, 0, math.inf, "per_episode", "seed_set", "num_workers")
+        bounded(self, 0, math.inf, "per_episode", "num_workers")
+        bounded(self, 0, 2**31 - 1, "seed_set")
         bounded(self, 1, math.inf, "rollouts_per_task")
         bounded(self, 2, 10_000, "num_branches", "train_branches")
         bounded(self, 0, 1, "need_share")

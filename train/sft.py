@@ -103,7 +103,8 @@ class SftConfig:
         bounded(self, 1, math.inf, "rows_per_batch", "batches_per_step", "eval_every", "save_every", "log_every")
         bounded(self, 1, math.inf, "max_steps", "max_tokens", "course", "patience")
         bounded(self, 0, math.inf, "course_until", "dev_rows")
-        bounded(self, 0, 1, "final_lr_share")
+        bounded(self, 0, 1, "final_lr_share", "lora_dropout")
+        bounded(self, 0, 2**32 - 1, "seed")
 
 
 def run(config: SftConfig) -> dict[str, Any]:

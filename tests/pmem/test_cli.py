@@ -338,14 +338,21 @@ def test_nobody_reads(tmp_path: Path, command: str) -> None:
 
 @pytest.mark.parametrize("command", [["--help"], ["paths", "--json"], ["memory"], ["usage", "report"], ["replay", "--help"]])
 def test_starts_in_under_half_a_second(command: list[str]) -> None:
-    """Of its own processor time, the best of three: the machine may be busy with others."""
+    """On cores where the settings' library alone takes a quarter of a second: in under three times that."""
+    library = processor_seconds("-c", "import pydantic.main, yaml")
+    found = processor_seconds("-m", "pmem.cli", *command)
+    assert found < max(0.5, 3 * library), (found, library)
+
+
+def processor_seconds(*arguments: str) -> float:
+    """Of a Python of its own, the best of three: the machine may be busy with others."""
     times = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "pmem.cli", *command], check=True, capture_output=True)
+        subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(times) < 0.5, times
+    return min(times)
 
 
 def test_the_parse_command_is_reached(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
