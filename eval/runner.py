@@ -107,10 +107,7 @@ def _imported(config: "AbConfig") -> Runner:
         make: Any = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise UserError(f"runner {config.runner}: {error}; it must be importable from this folder") from None
-    try:
-        runner = make(config)
-    except TypeError as error:
-        raise UserError(f"runner {config.runner}: {error}; it must take the configuration alone and return a Runner") from None
+    runner = make(config)
     if not isinstance(runner, Runner):
         raise UserError(f"runner {config.runner} returned {type(runner).__name__}, not an eval.runner.Runner")
     return runner

@@ -125,7 +125,7 @@ def choose_named(
     """
     seen = {name: only_scored(truths, rows) for name, truths in splits.items()}
     if arm == config.candidate and not seen["certify"]:
-        raise UserError(f"arm {arm} was never scored on split certify; run `python -m eval.score arm={arm} splits=[certify]` too")
+        raise UserError(f"arm {arm} was never scored on split certify; run `python -m eval.score run={config.run} arm={arm}`")
     try:
         return choose(
             arm, rows, seen, costs, method=config.calibrator, grid=make_grid(config.grid_points), seed=config.seed,

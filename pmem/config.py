@@ -93,7 +93,7 @@ def parse_stage(kind: type[Config], doc: str | None, default: Path, argv: list[s
     return config
 
 
-def check_out(config: object, file: Path) -> None:
+def check_out(config: object, file: Path | None = None) -> None:
     """Raise UserError when what a stage writes, its `out`, is a file that it reads or cannot be written at all."""
     out = getattr(config, "out", None)
     if not isinstance(out, Path):
@@ -101,7 +101,7 @@ def check_out(config: object, file: Path) -> None:
     check_writable(out)
     for name, inputs in (("config", file), *((field.name, getattr(config, field.name)) for field in dataclasses.fields(config))):  # type: ignore[arg-type]
         for given in inputs if isinstance(inputs, tuple) else (inputs,):
-            read = Path(given) if name == "base" and given else given
+            read = Path(given) if name == "base" and given else given  # a hub id or a folder, so text
             if name != "out" and isinstance(read, Path) and read.exists() and out.exists() and read.samefile(out):
                 raise UserError(f"out is {out}, which this command reads as {name}; name another one to write")
 

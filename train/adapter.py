@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from pmem.config import bounded, load_config
+from pmem.config import bounded, check_out, load_config
 from pmem.errors import UserError, exit_code
 from pmem.policy_file import PolicyFile, model_hash, read_policy, write_policy
 
@@ -43,9 +43,6 @@ class AdapterConfig:
             raise UserError(
                 "name model=FOLDER to make an adapter of it, or adapter=FOLDER to make a model folder of that; one of them"
             )
-        for read in (self.model, self.adapter, Path(self.base) if self.base else None):
-            if read is not None and read.exists() and self.out.exists() and read.samefile(self.out):
-                raise UserError(f"out is {self.out}, which is read; name another folder")
 
 
 def extract(config: AdapterConfig) -> float:
@@ -145,6 +142,7 @@ def main() -> None:
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help=", ".join(AdapterConfig.__dataclass_fields__))
     config = load_config(AdapterConfig, None, parser.parse_args().overrides)
+    check_out(config)
     if config.model is not None:
         share = extract(config)
         megabytes = sum(path.stat().st_size for path in config.out.iterdir()) / 1e6

@@ -57,7 +57,9 @@ def test_greedy_text_equals_plain_transformers(backend: EmbeddedBackend) -> None
     assert all(answer.cached_tokens > 0 for answer in answers)
 
 
-def test_kept_tokens_is_what_the_kept_prefixes_have_room_for(backend: EmbeddedBackend) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_kept_tokens_is_what_the_kept_prefixes_have_room_for(folder: Path, dtype: str) -> None:
+    backend = EmbeddedBackend(folder, dtype=dtype)
     backend.decide([Request(messages=messages(3), prefix=LIST)])
     kept = backend._decoder.kept
     (strip,) = kept._kept.values()

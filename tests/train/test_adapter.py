@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from pmem.config import check_out
 from pmem.errors import UserError
 from pmem.plan_notes import NOTES_VERSION
 from pmem.policy_file import PolicyFile, model_hash, read_policy, write_policy
@@ -65,10 +66,9 @@ def test_what_does_not_belong_together_is_one_sentence(base: Path, trained: Path
     for changes in ({}, {"model": trained, "adapter": trained}):
         with pytest.raises(UserError, match="one of them"):
             AdapterConfig(out=tmp_path / "out", **changes)
-    with pytest.raises(UserError, match="which is read"):
-        AdapterConfig(model=trained, out=trained)
-    with pytest.raises(UserError, match="which is read"):
-        AdapterConfig(model=trained, base=str(base), out=base)
+    for out, name in ((trained, "model"), (base, "base")):
+        with pytest.raises(UserError, match=f"which this command reads as {name}"):
+            check_out(AdapterConfig(model=trained, base=str(base), out=out))
     extract(AdapterConfig(model=trained, base=str(base), out=tmp_path / "rank1", rank=1))
     noted = read_policy(tmp_path / "rank1")
     write_policy(tmp_path / "rank1", noted.model_copy(update={"data_hashes": {"base": "2" * 64}}))
